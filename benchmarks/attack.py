@@ -33,8 +33,8 @@ from eigenmesh.data import Shards
 from eigenmesh.errors import EigenmeshError, TransportError
 from eigenmesh.fitting import NodeData, Request
 from eigenmesh.iteration import DEFAULT_TOL, Result
-from eigenmesh.rehearsal._conditions import Conditions, Host, LinkQuality
-from eigenmesh.rehearsal._simulation import simulate
+from eigenmesh.rehearsal.conditions import Conditions, Host, LinkQuality
+from eigenmesh.rehearsal.simulation import simulate
 from eigenmesh.solvers import AT_OWN_PACE, BlockKrylov, FastPCA
 
 Rng = np.random.Generator

@@ -18,9 +18,9 @@ from rich.table import Table
 from eigenmesh import run
 from eigenmesh.averaging import Tree
 from eigenmesh.data import CovarianceKind, Formed, Shards, gaussian, load, paper_spectrum, split_by_name, unlike_nodes
-from eigenmesh.experiments._networks import CHANGING
+from eigenmesh.experiments.problems import CHANGING
 from eigenmesh.fitting import NodeData, Request, prepare
-from eigenmesh.fitting._networks import network_over
+from eigenmesh.fitting.networks import network_over
 from eigenmesh.graphs import complete, metropolis
 from eigenmesh.metrics import largest_angle
 from eigenmesh.solvers import BlockKrylov, FastPCA, Solver, TrackedSubspace

@@ -21,11 +21,11 @@ from rich.table import Table
 from truth import leading
 
 from eigenmesh import DecentralizedPCA
-from eigenmesh.cli._site_keys import init
+from eigenmesh.cli.site_keys import init
 from eigenmesh.data import load
 from eigenmesh.errors import DataWarning
 from eigenmesh.metrics import largest_angle
-from eigenmesh.model_file import read_model
+from eigenmesh.model import read_model
 
 # Data set, sites, components.
 CASES = [("mnist", 8, 5), ("hapmap3", 11, 5), ("hapmap3", 11, 10)]

@@ -22,7 +22,7 @@ from eigenmesh.errors import UnreadableFileError
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import FastPCA
-from eigenmesh.solvers._bases import random_basis
+from eigenmesh.solvers.base import random_basis
 
 console = Console(width=118)
 

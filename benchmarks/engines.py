@@ -29,7 +29,7 @@ from eigenmesh.averaging import AllReduce
 from eigenmesh.data import Formed
 from eigenmesh.networks import Peers
 from eigenmesh.solvers import FastPCA
-from eigenmesh.solvers._bases import random_basis
+from eigenmesh.solvers.base import random_basis
 
 RANKS = 8
 # d, K, calls in a turn.

@@ -17,11 +17,10 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 from timing import side_by_side
 
-from eigenmesh.experiments._curves import Curve
-from eigenmesh.experiments._figures import FIGURES
-from eigenmesh.experiments._problems import Comparison, make_comparison
-from eigenmesh.experiments._runs import follow, missing_data
-from eigenmesh.experiments._settings import Experiment, Method
+from eigenmesh.experiments.figures import FIGURES
+from eigenmesh.experiments.problems import Comparison, make_comparison
+from eigenmesh.experiments.runs import Curve, follow, missing_data
+from eigenmesh.experiments.settings import Experiment, Method
 
 console = Console(width=118)
 # Solvers that work on one column at a time.

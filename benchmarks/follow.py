@@ -24,8 +24,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from eigenmesh.sites._audit_summary import summary
-from eigenmesh.sites._schedule import Schedule
+from eigenmesh.sites.audit import summary
+from eigenmesh.sites.site import Schedule
 from following import Following
 from mesh import ring
 from waiting import EVERY_S

@@ -17,8 +17,8 @@ from collections import Counter
 import numpy as np
 
 from eigenmesh.errors import FrameError
-from eigenmesh.protocol import _wire as wire
-from eigenmesh.protocol._wire import Kind
+from eigenmesh.protocol import wire
+from eigenmesh.protocol.wire import Kind
 
 LIMIT = 1 << 16
 

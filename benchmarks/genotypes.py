@@ -23,9 +23,8 @@ import numpy as np
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.data import Shards, read_table
-from eigenmesh.data._genotypes import Variant
-from eigenmesh.data._plink_results import save_plink
-from eigenmesh.model_file import read_model
+from eigenmesh.data.formats.plink import Variant, save_plink
+from eigenmesh.model import read_model
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from genotypes import vectors_in, write_bed

@@ -18,11 +18,11 @@ from rich.table import Table
 
 from eigenmesh import graphs, run
 from eigenmesh.data import Formed
-from eigenmesh.iteration._cuda_graphs import PlainSteps, cuda_graph, steps_of
-from eigenmesh.iteration._result import Result
+from eigenmesh.iteration.cuda_graphs import PlainSteps, cuda_graph, steps_of
+from eigenmesh.iteration.result import Result
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import FastPCA
-from eigenmesh.solvers._bases import random_basis
+from eigenmesh.solvers.base import random_basis
 
 N_NODES, N_FEATURES, N_COMPONENTS = 20, 1024, 5
 ITERATIONS_A_TURN, TURNS = 40, 60

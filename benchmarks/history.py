@@ -15,7 +15,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from eigenmesh.report import save_picture
-from eigenmesh.report._pictures import draw_frame, new_figure, set_heading
+from eigenmesh.report.pictures import draw_frame, new_figure, set_heading
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / ".asv" / "results"

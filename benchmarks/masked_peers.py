@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from eigenmesh import graphs
 from eigenmesh.data import LabelSplit, Shards, load
-from eigenmesh.sites._audit_lines import read_audit
+from eigenmesh.sites.audit import read_audit
 from mesh import Mesh, pooled_components, ring
 from problems import angles
 

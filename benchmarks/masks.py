@@ -24,7 +24,7 @@ from rich.table import Table
 from timing import side_by_side
 
 from eigenmesh import DecentralizedPCA
-from eigenmesh.averaging._fixed_point import Scaled
+from eigenmesh.averaging.integers import Scaled
 from eigenmesh.data import LabelSplit, Shards, load
 from eigenmesh.errors import UnreadableFileError
 from eigenmesh.masking import ALL_PAIRS_UP_TO, MaskContext, PairwiseMasks, SiteKey, pairwise_masks

@@ -23,7 +23,7 @@ from eigenmesh.data import Shards, gaussian, geometric_spectrum
 from eigenmesh.events import Entry, EventLog, LinkTraffic, Record, Started
 from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.graphs import metropolis, topology
-from eigenmesh.watch import Feed, PageServer
+from eigenmesh.report.page import Feed, PageServer
 
 MOST_SHARE = 0.01
 

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from bare_sockets import BareRing
 
 from eigenmesh.protocol import Run, Setup
-from eigenmesh.sites._audit import AuditWriter
+from eigenmesh.sites.audit import AuditWriter
 from eigenmesh.transports.tls import CertificateKeyring, Credentials, Endpoint, TlsTransport
 from mesh import Mesh, ring
 from ports import free_ports

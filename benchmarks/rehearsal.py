@@ -35,13 +35,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from peers import delay, measure
 
-from eigenmesh.rehearsal._conditions import Conditions, LinkQuality
-from eigenmesh.rehearsal._forecast import RunForecast, forecast
-from eigenmesh.rehearsal._made_up import made_up
+from eigenmesh.rehearsal.conditions import Conditions, LinkQuality
+from eigenmesh.rehearsal.forecast import RunForecast, forecast
+from eigenmesh.rehearsal.simulation import made_up
 from eigenmesh.sites import Address, NetworkFile, RunSettings, read_network_file
-from eigenmesh.sites._audit_lines import read_audit
-from eigenmesh.sites._names import in_order
-from eigenmesh.sites._network_file import NetworkSite
+from eigenmesh.sites.audit import read_audit
+from eigenmesh.sites.network_file import NetworkSite
+from eigenmesh.sites.site import in_order
 from mesh import Mesh, ring
 
 N_COMPONENTS = 3

@@ -18,7 +18,7 @@ import numpy as np
 
 from eigenmesh.protocol import read_statement
 from eigenmesh.sites import read_site
-from eigenmesh.sites._credentials import load_credentials
+from eigenmesh.sites.authority import load_credentials
 from eigenmesh.transports.tls import CertificateKeyring
 from mesh import Mesh, pooled_components, ring
 from problems import angles

@@ -11,9 +11,9 @@ import numpy as np
 
 from eigenmesh import graphs, run
 from eigenmesh.averaging import Averaging
-from eigenmesh.averaging._fixed_point import Scaled
+from eigenmesh.averaging.integers import Scaled
 from eigenmesh.data import Shards, build_covariance, pooled_moments
-from eigenmesh.fitting._privacy import add_masks
+from eigenmesh.fitting.networks import add_masks
 from eigenmesh.masking import Transcript
 from eigenmesh.networks import Peers
 from eigenmesh.solvers import BlockKrylov

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eigenmesh.protocol import Bytes
-from eigenmesh.protocol import _wire as wire
-from eigenmesh.protocol._peering import Peering
+from eigenmesh.protocol import Bytes, wire
+from eigenmesh.protocol.peering import Peering
 from processes import command
 
 

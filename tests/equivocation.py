@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from eigenmesh.averaging._fixed_point import Wide
-from eigenmesh.averaging._integers import IntegerAverage
-from eigenmesh.networks._integers import InIntegers
-from eigenmesh.protocol import _wire as wire
-from eigenmesh.protocol._outbox import Outbox
-from eigenmesh.protocol._wire import Kind
-from eigenmesh.solvers import _block_krylov
+from eigenmesh.averaging.integers import IntegerAverage, Wide
+from eigenmesh.networks.network import InIntegers
+from eigenmesh.protocol import wire
+from eigenmesh.protocol.outbox import Outbox
+from eigenmesh.protocol.wire import Kind
+from eigenmesh.solvers import block_krylov as _block_krylov
 from processes import command
 
 # What it lies about: the pooled means, the number of samples, or the first product, from which the next block is made.

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from eigenmesh.sites._ledger import Ledger
-from eigenmesh.sites._schedule import Schedule
+from eigenmesh.sites.inbox import Ledger
+from eigenmesh.sites.site import Schedule
 from mesh import Mesh, pooled_components
 from problems import angles
 from waiting import until

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eigenmesh.data._genotypes import Variant
-from eigenmesh.data._plink import MAGIC
+from eigenmesh.data.formats.plink import MAGIC, Variant
 
 
 def write_bed(prefix: Path, copies: np.ndarray, samples: list[str], variants: list[Variant]) -> None:

@@ -14,9 +14,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from eigenmesh.cli._site_keys import init
+from eigenmesh.cli.site_keys import init
 from eigenmesh.sites import read_site
-from eigenmesh.sites._manifest import Manifest
+from eigenmesh.sites.network_file import Manifest
 from ports import free_ports
 from problems import angles, truth
 from processes import Forked, command

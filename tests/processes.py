@@ -14,9 +14,7 @@ from unittest import mock
 
 _FORKS = multiprocessing.get_context("forkserver")
 # What is not installed is left out there.
-_FORKS.set_forkserver_preload(
-    ["eigenmesh.cli._site_run", "eigenmesh.sites._peer", "torch", "eigenmesh.transports.torch"]
-)
+_FORKS.set_forkserver_preload(["eigenmesh.cli.site_run", "eigenmesh.sites.peer", "torch", "eigenmesh.transports.torch"])
 
 
 class Forked:

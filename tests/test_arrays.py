@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from eigenmesh.arrays._columns import SMALL_FOR_BLAS, qr_in_place
+from eigenmesh.arrays import SMALL_FOR_BLAS, qr_in_place
 
 
 @pytest.mark.parametrize(("d", "k"), [(15, 15), (550, 15), (20_000, 3), (5_000, 100)])

@@ -7,8 +7,9 @@ import array_api_compat
 import numpy as np
 import pytest
 
+from eigenmesh import arrays as _gpu
 from eigenmesh import run
-from eigenmesh.arrays import _gpu, devices_here, namespace_for, small_work_on_host
+from eigenmesh.arrays import devices_here, namespace_for, small_work_on_host
 from eigenmesh.data import Shards, build_covariance, geometric_spectrum, pooled_moments
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Stacked

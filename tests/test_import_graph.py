@@ -66,7 +66,7 @@ def test_upward_arrows_and_cycles_are_found():
 def test_lazy_imports_are_told_apart_and_those_for_type_checkers_left_out():
     text = """
 from typing import TYPE_CHECKING
-import eigenmesh.data._shards
+import eigenmesh.data.samples
 if TYPE_CHECKING:
     from eigenmesh.cli import app
 class Late:

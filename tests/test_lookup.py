@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from eigenmesh import DecentralizedPCA, graphs
-from eigenmesh._lookup import canonical_name, find_name, lookup
 from eigenmesh.averaging import AVERAGINGS, Tree, averaging_by_name
 from eigenmesh.data import (
     DATASETS,
@@ -19,14 +18,14 @@ from eigenmesh.data import (
     missing_policy,
     split_by_name,
 )
-from eigenmesh.data._datasets import SPECTRA, synthetic
-from eigenmesh.data._moments import MISSING
-from eigenmesh.data._splits import SPLITS
+from eigenmesh.data.datasets import SPECTRA, synthetic
+from eigenmesh.data.moments import MISSING
+from eigenmesh.data.split import SPLITS
 from eigenmesh.errors import InputError, UnknownNameError
-from eigenmesh.sites._settings import RunSettings
-from eigenmesh.sites._toml_fields import Fields
+from eigenmesh.sites.site import Fields, RunSettings
 from eigenmesh.solvers import SOLVERS, FastPCA, solver_by_name
 from eigenmesh.transports import TRANSPORTS, ThreadTransport, transport_kind
+from eigenmesh.words import canonical_name, find_name, lookup
 
 SPELLINGS = {
     "as it is": str,

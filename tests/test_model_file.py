@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from eigenmesh import DecentralizedPCA, load_model
 from eigenmesh.data import gaussian, geometric_spectrum
 from eigenmesh.errors import InputError, UnknownNameError, UnreadableFileError
-from eigenmesh.model_file import FORMAT_VERSION, Model, read_model, write_model
+from eigenmesh.model import FORMAT_VERSION, Model, read_model, write_model
 
 SAMPLES = gaussian(geometric_spectrum(6, 2, 0.5, 0.6), 120, seed=3, mean=np.arange(6.0))
 # What version 0.1 wrote.
@@ -350,7 +350,7 @@ def test_saving_needs_a_fit_and_a_place(tmp_path):
 
 def test_reading_needs_no_scikit_learn(path):
     code = (
-        "import sys; from eigenmesh.model_file import read_model\n"
+        "import sys; from eigenmesh.model import read_model\n"
         f"print(read_model({str(path)!r}).n_samples, 'sklearn' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

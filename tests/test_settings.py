@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from eigenmesh.cli import app
-from eigenmesh.cli._options import READ_BY_HAND
+from eigenmesh.cli.options import READ_BY_HAND
 from eigenmesh.settings import AT_SITES, OF_REQUESTS, SETTINGS, Request
 
 ROOT = Path(__file__).parents[1]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenmesh._text import MAX_FOREIGN_CHARACTERS, one_line, said_by
+from eigenmesh.words import MAX_FOREIGN_CHARACTERS, one_line, said_by
 
 
 @pytest.mark.parametrize(

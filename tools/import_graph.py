@@ -24,11 +24,10 @@ PICTURE = ROOT / "docs" / "images" / "imports.svg"
 # From bottom to top.
 ROOMS = [
     "errors",
-    "_text",
-    "_lookup",
+    "words",
     "arrays",
-    "_atomic_write",
-    "model_file",
+    "atomic_write",
+    "model",
     "events",
     "graphs",
     "data",
@@ -44,11 +43,10 @@ ROOMS = [
     "iteration",
     "settings",
     "fitting",
-    "dask",
+    "coordinators",
     "estimator",
-    "experiments",
     "report",
-    "watch",
+    "experiments",
     "sites",
     "rehearsal",
     "cli",
@@ -79,7 +77,7 @@ class Import:
 
 
 def room_of(module: str) -> str:
-    """Room of a dotted name: ``eigenmesh.data._shards`` -> ``data``."""
+    """Room of a dotted name: ``eigenmesh.data.samples`` -> ``data``."""
     words = module.split(".")
     return words[1] if len(words) > 1 else words[0]
 

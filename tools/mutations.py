@@ -15,16 +15,20 @@ from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from eigenmesh.masking import _masks
-from eigenmesh.protocol import _machine, _membership, _peering, _records, _wire
-from eigenmesh.protocol._machine import SiteMachine
-from eigenmesh.protocol._membership import Membership
-from eigenmesh.protocol._outbox import Outbox
-from eigenmesh.protocol._peering import Peering
-from eigenmesh.protocol._records import Mark
-from eigenmesh.protocol._rounds import Accounts, Rounds
-from eigenmesh.protocol._setup import INSTANCE, LOST, read_statement
-from eigenmesh.rehearsal._disk import Disk
+from eigenmesh import masking as _masks
+from eigenmesh.protocol import machine as _machine
+from eigenmesh.protocol import membership as _membership
+from eigenmesh.protocol import peering as _peering
+from eigenmesh.protocol import records as _records
+from eigenmesh.protocol import wire as _wire
+from eigenmesh.protocol.machine import SiteMachine
+from eigenmesh.protocol.membership import Membership
+from eigenmesh.protocol.outbox import Outbox
+from eigenmesh.protocol.peering import Peering
+from eigenmesh.protocol.records import Mark
+from eigenmesh.protocol.rounds import Accounts, Rounds
+from eigenmesh.protocol.setup import INSTANCE, LOST, read_statement
+from eigenmesh.rehearsal.world import Disk
 from harness.scenario import draw
 from harness.seeds import BAD, play
 from harness.world import SeedOutcome

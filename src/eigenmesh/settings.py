@@ -18,17 +18,15 @@ import networkx as nx
 import numpy as np
 from scipy import sparse
 
-from eigenmesh._lookup import canonical_name, find_name, lookup
 from eigenmesh.averaging import AVERAGINGS, Averaging
 from eigenmesh.data import SPLITS, CovarianceKind, Missing, Scaling, Split, missing_policy
 from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.events import BatchChecked, Listener
-from eigenmesh.graphs import TOPOLOGIES, WEIGHTS, NetworkSequence, Weights
-from eigenmesh.graphs._existing import is_edge_list
-from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
-from eigenmesh.iteration._settings import require_components, require_settings
+from eigenmesh.graphs import TOPOLOGIES, WEIGHTS, NetworkSequence, Weights, is_edge_list
+from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_components, require_settings
 from eigenmesh.solvers import SOLVERS, Solver, solver_by_name
 from eigenmesh.transports import TRANSPORTS, Transport
+from eigenmesh.words import canonical_name, find_name, lookup
 
 Privacy: TypeAlias = Literal["open", "masked"]
 PRIVACY: dict[str, Privacy] = {"open": "open", "masked": "masked"}

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from eigenmesh import DecentralizedPCA, graphs
-from eigenmesh.averaging import Factored, Polynomial, Tree, _factored
-from eigenmesh.averaging._factored import FactoredAverage
+from eigenmesh.averaging import Factored, Polynomial, Tree
+from eigenmesh.averaging import factored as _factored
+from eigenmesh.averaging.factored import FactoredAverage
 from eigenmesh.networks import Peers, Stacked
 from eigenmesh.transports import run_threads
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from eigenmesh import graphs
 from eigenmesh.averaging import AllReduce, Gossip, Integers
-from eigenmesh.averaging._fixed_point import Scaled, Wide
+from eigenmesh.averaging.integers import Scaled, Wide
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.networks import Stacked
-from eigenmesh.networks._integers import Masking
+from eigenmesh.networks.network import Masking
 
 M = 7
 

@@ -5,10 +5,10 @@ import pytest
 
 from eigenmesh import graphs, run
 from eigenmesh.averaging import Chebyshev, Gossip, Tree
-from eigenmesh.certificate._bounds import find_clusters
-from eigenmesh.certificate._certify import certify
-from eigenmesh.certificate._complement import probe_complement
-from eigenmesh.certificate._look import LARGEST_CHANCE, KnownComponents
+from eigenmesh.certificate.bounds import find_clusters
+from eigenmesh.certificate.complement import probe_complement
+from eigenmesh.certificate.krylov import LARGEST_CHANCE, KnownComponents
+from eigenmesh.certificate.measured import certify
 from eigenmesh.data import Formed, geometric_spectrum, paper_spectrum
 from eigenmesh.metrics import subspace_angle
 from eigenmesh.networks import Stacked

@@ -9,8 +9,8 @@ from eigenmesh import DecentralizedPCA, StreamingPCA, graphs, run
 from eigenmesh.arrays import eigenpairs
 from eigenmesh.averaging import Chebyshev, Gossip
 from eigenmesh.certificate import certify
-from eigenmesh.certificate._bounds import eigenvalue_radii
-from eigenmesh.certificate._look import LARGEST_CHANCE, chance_missed
+from eigenmesh.certificate.bounds import eigenvalue_radii
+from eigenmesh.certificate.krylov import LARGEST_CHANCE, chance_missed
 from eigenmesh.data import Formed
 from eigenmesh.errors import DataError
 from eigenmesh.networks import Stacked

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from eigenmesh import DecentralizedPCA, graphs, run
-from eigenmesh.certificate._look import LARGEST_CHANCE
+from eigenmesh.certificate.krylov import LARGEST_CHANCE
 from eigenmesh.data import Formed
 from eigenmesh.errors import TransportError
-from eigenmesh.fitting._seed import agree_on_seed
+from eigenmesh.fitting.problem import agree_on_seed
 from eigenmesh.networks import Peers, Stacked
 from eigenmesh.solvers import BlockKrylov
-from eigenmesh.solvers._bases import fresh_directions, random_basis
+from eigenmesh.solvers.base import fresh_directions, random_basis
 from eigenmesh.transports import run_threads
 
 ALONE = Stacked(graphs.metropolis(graphs.complete(1)))

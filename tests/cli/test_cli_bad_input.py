@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eigenmesh.model_file import Model, write_model
+from eigenmesh.model import Model, write_model
 
 FIT = ("fit", "data.csv", "--out", "r.npz", "--json", "r.json", "--plot", "r.png")
 
@@ -127,7 +127,7 @@ def test_bad_input_is_refused_in_one_line_and_nothing_is_written(call, folder, w
     ],
 )
 def test_output_paths_are_checked_before_any_data_are_read(call, folder, monkeypatch, words, said):
-    monkeypatch.setattr("eigenmesh.cli._problem.read_data", lambda *_: pytest.fail("data were read"))
+    monkeypatch.setattr("eigenmesh.cli.problem.read_data", lambda *_: pytest.fail("data were read"))
     before = {name: (folder / name).read_bytes() for name in os.listdir(folder)}
     done = call("fit", "data.csv", *words)
     assert done.exit_code == 2, done.output
@@ -137,7 +137,7 @@ def test_output_paths_are_checked_before_any_data_are_read(call, folder, monkeyp
 
 
 def test_folder_that_cannot_be_written_to_is_refused_before_the_run(call, folder, monkeypatch):
-    monkeypatch.setattr("eigenmesh.cli._problem.read_data", lambda *_: pytest.fail("data were read"))
+    monkeypatch.setattr("eigenmesh.cli.problem.read_data", lambda *_: pytest.fail("data were read"))
     # The superuser may write into any folder but those of the kernel.
     locked = folder / "locked"
     locked.mkdir(mode=0o500)
@@ -170,7 +170,7 @@ def test_interrupt_is_one_word_and_status_130(call, folder, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("eigenmesh.cli._fit.run_fit", interrupted)
+    monkeypatch.setattr("eigenmesh.cli.fit.run_fit", interrupted)
     done = call("fit", "data.csv", "--out", "r.npz")
     assert done.exit_code == 130
     assert done.stderr == "interrupted.\n"
@@ -181,6 +181,6 @@ def test_errors_that_are_nobodys_input_go_on_up(call, folder, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("eigenmesh.cli._fit.run_fit", broken)
+    monkeypatch.setattr("eigenmesh.cli.fit.run_fit", broken)
     done = call("fit", "data.csv")
     assert isinstance(done.exception, RuntimeError)

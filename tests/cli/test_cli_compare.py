@@ -9,7 +9,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from eigenmesh.cli._compare import parse_methods
+from eigenmesh.cli.compare import parse_methods
 from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.solvers import SADOT, BlockKrylov, DeEPCA, FastPCA, OrthogonalIteration
 

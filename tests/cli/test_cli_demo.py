@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from eigenmesh.cli import _demo
-from eigenmesh.cli._messages import Messages
+from eigenmesh.cli import demo as _demo
+from eigenmesh.cli.messages import Messages
 
 ROW = re.compile(r"^\s*(\d+)\s+([\d.]+)\s+([\d.]+)%\s+([\d.]+)%\s+(\S+)\s+(\S+)\s*$", re.MULTILINE)
 

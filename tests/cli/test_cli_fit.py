@@ -12,7 +12,7 @@ from sklearn.decomposition import PCA
 
 from eigenmesh import StopReason
 from eigenmesh.data import RandomSplit, Shards
-from eigenmesh.estimator._pca import DecentralizedPCA
+from eigenmesh.estimator.pca import DecentralizedPCA
 from eigenmesh.events import Ended, EventReader, Record, Started
 from eigenmesh.networks import Traffic
 

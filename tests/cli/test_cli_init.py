@@ -12,8 +12,8 @@ from cryptography import x509
 
 from eigenmesh.errors import InputError
 from eigenmesh.sites import read_site
-from eigenmesh.sites._credentials import load_credentials
-from eigenmesh.sites._network_file import EXAMPLE
+from eigenmesh.sites.authority import load_credentials
+from eigenmesh.sites.network_file import EXAMPLE
 
 NAMES = ("oslo", "bergen", "trondheim")
 

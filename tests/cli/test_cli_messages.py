@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from eigenmesh.cli import _messages as messages_module
-from eigenmesh.cli._messages import Messages, option_names
+from eigenmesh.cli import messages as messages_module
+from eigenmesh.cli.messages import Messages, option_names
 from eigenmesh.events import EventLog, Record, Started
 
 STARTED = Started("fast-pca", "tree", ("a", "b"), (("a", "b"),), 8, 2, 1e-6, 5000)

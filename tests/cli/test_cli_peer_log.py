@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eigenmesh.cli._site_run import MOST_REFUSALS, REFUSALS_EVERY_S, FewRefusals, logged
+from eigenmesh.cli.site_run import MOST_REFUSALS, REFUSALS_EVERY_S, FewRefusals, logged
 
 
 def _record(text, *args):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from eigenmesh import __version__
-from eigenmesh.model_file import Model, read_model, write_model
+from eigenmesh.model import Model, read_model, write_model
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / ("eigenmesh.exe" if sys.platform == "win32" else "eigenmesh")
 MODULE = [sys.executable, "-m", "eigenmesh"]
@@ -164,6 +164,6 @@ def test_ctrl_c_ends_a_run_with_130_and_no_files(tmp_path):
 @pytest.mark.slow
 def test_no_command_imports_an_optional_dependency_before_it_runs(tmp_path):
     tables = "lazy_commands({**COMMANDS, **SITE_COMMANDS})"
-    load = f"from eigenmesh.cli._app import *; [one.loaded() for one in {tables}.values()]"
+    load = f"from eigenmesh.cli.app import *; [one.loaded() for one in {tables}.values()]"
     check = f"{load}; import sys; print(sorted({{'matplotlib', 'torch', 'mpi4py', 'cryptography'}} & set(sys.modules)))"
     assert process([sys.executable, "-c", check], tmp_path).stdout == "[]\n"

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from eigenmesh.rehearsal._conditions import EXAMPLE
-from eigenmesh.sites._network_file import EXAMPLE as NETWORK
+from eigenmesh.rehearsal.conditions import EXAMPLE
+from eigenmesh.sites.network_file import EXAMPLE as NETWORK
 
 SHAPE = ("--features", 12, "--samples", "40,50,60")
 TIMES = "[sites]\nproduct_ms = 1\n"

@@ -11,13 +11,11 @@ import sys
 
 import pytest
 
-from eigenmesh.cli import _reproduce
-from eigenmesh.experiments import _changing as changing
-from eigenmesh.experiments import _figures as figures
-from eigenmesh.experiments import _networks as networks
-from eigenmesh.experiments import _runs
-from eigenmesh.experiments import _streaming as streaming
-from eigenmesh.experiments import _unlike as unlike
+from eigenmesh.cli import reproduce as _reproduce
+from eigenmesh.experiments import changing, figures, unlike
+from eigenmesh.experiments import problems as networks
+from eigenmesh.experiments import runs as _runs
+from eigenmesh.experiments import streams as streaming
 from waiting import LIMIT_S, until
 
 SMALL = ("--trials", 1, "--rounds", 60, "--jobs", 1)

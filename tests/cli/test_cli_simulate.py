@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from eigenmesh.cli._messages import Messages
-from eigenmesh.cli._simulate import _print_tables
+from eigenmesh.cli.messages import Messages
+from eigenmesh.cli.simulate import _print_tables
 from eigenmesh.iteration import StopReason
-from eigenmesh.rehearsal._simulation import Simulated
+from eigenmesh.rehearsal.simulation import Simulated
 
 TIMES = "[links]\nlatency_ms = 20\noverhead_ms = 0\n[sites]\nproduct_ms = 10\n"
 # Data of four nodes on a ring.

@@ -13,11 +13,11 @@ import pytest
 from sklearn.decomposition import PCA
 
 from eigenmesh.events import NeighbourStatus
-from eigenmesh.model_file import Model, write_model
+from eigenmesh.model import Model, write_model
 from eigenmesh.protocol import Sent
-from eigenmesh.sites._audit import AuditWriter
-from eigenmesh.sites._network_file import EXAMPLE
-from eigenmesh.sites._status import Status, write_status
+from eigenmesh.sites.audit import AuditWriter
+from eigenmesh.sites.network_file import EXAMPLE
+from eigenmesh.sites.status import Status, write_status
 
 
 def _audit_file(shapes, n_samples=500, messages=3, privacy="open", epochs=1, partition="samples"):
@@ -269,7 +269,7 @@ def test_a_missing_entry_counts_as_the_mean_where_asked_for(call, write_csv, sam
 def test_large_and_sparse_files_are_projected_piece_by_piece(call, samples, monkeypatch):
     from scipy import sparse
 
-    monkeypatch.setattr("eigenmesh.data._scores.PIECE_BYTES", 7 * 8 * 6)
+    monkeypatch.setattr("eigenmesh.data.scores.PIECE_BYTES", 7 * 8 * 6)
     pca, _ = _save_model(samples, names=False)
     np.save("new.npy", samples)
     sparse.save_npz("new.npz", sparse.csr_array(samples))

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from eigenmesh.cli._app import COMMANDS, SITE_COMMANDS, lazy_commands
+from eigenmesh.cli.app import COMMANDS, SITE_COMMANDS, lazy_commands
 
 ALL = {**COMMANDS, **{f"site {name}": entry for name, entry in SITE_COMMANDS.items()}}
 HEAVY = ("numpy", "scipy", "networkx", "sklearn", "matplotlib", "torch", "cryptography", "dask", "mpi4py")

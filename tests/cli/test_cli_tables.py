@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from eigenmesh.data._genotypes import Variant
+from eigenmesh.data.formats.plink import Variant
 from genotypes import write_bed
 
 X = np.random.default_rng(0).standard_normal((40, 3)) * [3, 2, 1]

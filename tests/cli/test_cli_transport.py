@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from eigenmesh import DecentralizedPCA
-from eigenmesh.cli._launch import MARK
-from eigenmesh.cli._messages import NODES_FOLDER
-from eigenmesh.cli._problem import files_of_all_nodes, has_rank, with_rank
+from eigenmesh.cli.launch import MARK
+from eigenmesh.cli.messages import NODES_FOLDER
+from eigenmesh.cli.problem import files_of_all_nodes, has_rank, with_rank
 from eigenmesh.errors import DataWarning, InputError
 from eigenmesh.transports import TRANSPORTS
-from eigenmesh.transports._threads import ThreadHub
+from eigenmesh.transports.threads import ThreadHub
 from problems import angles, truth
 from transports.engines import ENGINES
 

@@ -10,10 +10,10 @@ import urllib.request
 import numpy as np
 import pytest
 
-from eigenmesh.cli import _watch
+from eigenmesh.cli import watch as _watch
 from eigenmesh.events import Started
-from eigenmesh.sites._network_file import EXAMPLE as NETWORK
-from eigenmesh.watch import Feed
+from eigenmesh.report.page import Feed
+from eigenmesh.sites.network_file import EXAMPLE as NETWORK
 from mesh import Mesh, ring
 
 
@@ -104,7 +104,7 @@ def shown(monkeypatch):
             seen.append(entry)
             super().__call__(entry)
 
-    monkeypatch.setattr("eigenmesh.watch.Feed", Seen)
+    monkeypatch.setattr("eigenmesh.report.page.Feed", Seen)
     return seen
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from cells import write_by_anndata, write_by_hand
 from eigenmesh import DecentralizedPCA, load_model
-from eigenmesh.cli._app import app
+from eigenmesh.cli.app import app
 from eigenmesh.data import read_table
 from eigenmesh.errors import DataError
 

@@ -22,7 +22,7 @@ from eigenmesh.data import (
     pooled_moments,
     power_law_spectrum,
 )
-from eigenmesh.data._choice import Sizes
+from eigenmesh.data.choice import Sizes
 from eigenmesh.errors import InputError
 
 SIZES = (30, 2, 75, 11)
@@ -272,8 +272,8 @@ def test_sparse_rows_with_few_entries_are_formed_from_these(exact_network, weigh
         300, 40, density=0.05, random_state=rng, format="csr", data_rvs=lambda n: rng.gamma(2, size=n)
     )
     X.data[[3, 50]] = np.nan
-    monkeypatch.setattr("eigenmesh.data._sparse_covariance.FORMED_BYTES", 1000)
-    monkeypatch.setattr("eigenmesh.data._sparse_covariance.COLUMNS_FORMED", 16)
+    monkeypatch.setattr("eigenmesh.data.covariance.FORMED_BYTES", 1000)
+    monkeypatch.setattr("eigenmesh.data.covariance.COLUMNS_FORMED", 16)
     found = []
     for matrix in (X, X.toarray()):
         shards = Shards.from_array(matrix, 3).weighted_rows(np.arange(300) % 4 + 1 if weighted else None)
@@ -298,7 +298,7 @@ def test_sparse_data_are_formed_where_their_entries_are_few_and_products_many():
 @pytest.mark.parametrize("shape", [(3000, 90), (150, 2100)])
 def test_rows_of_any_dtype_and_order_are_converted_in_pieces(exact_network, monkeypatch, shape, dtype, order):
     """Never as a whole, and with the bits of float64 rows in C order."""
-    monkeypatch.setattr("eigenmesh.data._place.CHUNK_BYTES", 8 * 64 * 2048)
+    monkeypatch.setattr("eigenmesh.data.source.CHUNK_BYTES", 8 * 64 * 2048)
     rng = np.random.default_rng(0)
     X = np.asarray(rng.integers(0, 2, shape), dtype=dtype, order=order)
     plain = Shards.from_list([np.ascontiguousarray(X, dtype=np.float64)])

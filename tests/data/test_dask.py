@@ -11,7 +11,7 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
 from eigenmesh import DecentralizedPCA, load_model
-from eigenmesh.dask import is_dask
+from eigenmesh.coordinators import is_dask
 from eigenmesh.data import CovarianceKind, gaussian, geometric_spectrum
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting import Request, prepare
@@ -22,8 +22,8 @@ dask = pytest.importorskip("dask", reason="dask is not installed: pip install 'e
 da = pytest.importorskip("dask.array", reason="dask.array is not installed: pip install 'eigenmesh[dask]'")
 dd = pytest.importorskip("dask.dataframe", reason="dask.dataframe is not installed: pip install 'eigenmesh[dask]'")
 
-from eigenmesh.dask import _data as dask_data  # noqa: E402
-from eigenmesh.dask._blocks import FAN_IN, Blocks  # noqa: E402
+from eigenmesh.coordinators import dask as dask_data  # noqa: E402
+from eigenmesh.coordinators.dask import FAN_IN, Blocks  # noqa: E402
 from eigenmesh.networks import Traffic  # noqa: E402
 
 UNEQUAL = (100, 3, 250, 47)
@@ -256,7 +256,7 @@ class TestWhatIsMoved:
             widths.append(len(arrays))
             return sum(arrays)
 
-        monkeypatch.setattr("eigenmesh.dask._blocks._sum", watched)
+        monkeypatch.setattr("eigenmesh.coordinators.dask._sum", watched)
         total = blocks.total(lambda block, number: block.sum(axis=0) * number, "test", 0)
         assert np.array_equal(total, np.full(3, 99 * 100 / 2))
         assert max(widths) == FAN_IN
@@ -354,8 +354,7 @@ class TestHowItIsHeld:
     def test_sizes_that_dask_sees(self):
         from dask.sizeof import sizeof
 
-        from eigenmesh.dask._blocks import Layout
-        from eigenmesh.dask._covariance import block_operator
+        from eigenmesh.coordinators.dask import Layout, block_operator
 
         X = sample()
         moments = self.problem(da.from_array(X, chunks=(100, 12))).moments
@@ -463,5 +462,5 @@ class TestRefused:
 
 @pytest.mark.slow
 def test_importing_eigenmesh_does_not_import_dask():
-    code = "import sys, eigenmesh, eigenmesh.estimator._pca; sys.exit('dask' in sys.modules)"
+    code = "import sys, eigenmesh, eigenmesh.estimator.pca; sys.exit('dask' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=300).returncode == 0

@@ -17,8 +17,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 from eigenmesh.data import DATASETS, is_dataset, load
-from eigenmesh.data._archives import cifar10_originals, content_sha256, fetch, find_archive, mnist_originals
-from eigenmesh.data._datasets import CIFAR10, HAPMAP3, MNIST, cifar10, hapmap3, mnist
+from eigenmesh.data.datasets import CIFAR10, HAPMAP3, MNIST, cifar10, hapmap3, mnist
+from eigenmesh.data.formats.numpy import cifar10_originals, content_sha256, fetch, find_archive, mnist_originals
 from eigenmesh.errors import InputError, UnknownNameError, UnreadableFileError
 
 

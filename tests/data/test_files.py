@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse
 
 from eigenmesh.data import ContiguousSplit, LabelSplit, Shards, read_table
-from eigenmesh.data import _files as files
+from eigenmesh.data import table as files
 from eigenmesh.errors import DataError, InputError, UnreadableFileError
 
 X = np.random.default_rng(0).standard_normal((6, 3))

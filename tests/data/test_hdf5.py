@@ -6,8 +6,8 @@ import pytest
 from cells import write_by_anndata, write_by_hand
 from eigenmesh import DecentralizedPCA, graphs
 from eigenmesh.data import Block, Shards, as_source, build_covariance, pooled_moments, read_table
-from eigenmesh.data import _hdf5 as hdf5
-from eigenmesh.data import _sparse_covariance as sparse_covariance
+from eigenmesh.data import covariance as sparse_covariance
+from eigenmesh.data.formats import hdf5
 from eigenmesh.errors import DataError, UnreadableFileError
 from eigenmesh.networks import Stacked
 
@@ -71,7 +71,7 @@ def test_products_of_pieces_are_those_of_the_whole(cells, counts, monkeypatch):
     X = np.random.default_rng(1).standard_normal((3, 12, 5))
     held = build_covariance(shards, moments)
     monkeypatch.setattr(sparse_covariance, "FILE_COPY_BYTES", 0)
-    monkeypatch.setattr("eigenmesh.data._block.chunk_bytes", lambda device: 700)
+    monkeypatch.setattr("eigenmesh.data.block.chunk_bytes", lambda device: 700)
     read = build_covariance(shards, moments)
     assert not any(isinstance(rows, Block) for rows in held.matrices)
     assert read.matrices == shards.blocks

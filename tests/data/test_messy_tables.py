@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.data import Shards, TableOptions, read_table
-from eigenmesh.data._source import MatrixSource
+from eigenmesh.data.source import MatrixSource
 from eigenmesh.errors import DataError, DataWarning, InputError, UnknownNameError, UnreadableFileError
 
 AGE_BMI = [[41, 24.5], [52, 31.25], [38, 22.0]]

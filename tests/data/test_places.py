@@ -9,8 +9,7 @@ import pytest
 from eigenmesh import DecentralizedPCA, graphs
 from eigenmesh.data import Chunked, CovarianceKind, Formed, MatrixFree, Shards, Source, as_source, build_covariance
 from eigenmesh.data import pooled_moments as moments_of
-from eigenmesh.data._place import HOST, Place
-from eigenmesh.data._source import MatrixSource, TensorSource
+from eigenmesh.data.source import HOST, MatrixSource, Place, TensorSource
 from eigenmesh.errors import DataError
 from eigenmesh.fitting import NodeData, Request
 from eigenmesh.networks import Stacked
@@ -45,7 +44,7 @@ def gpu(monkeypatch):
     def with_memory(n_bytes):
         monkeypatch.setattr(Place, "is_gpu", property(lambda self: self.device is not None))
         monkeypatch.setattr(Place, "free_bytes", lambda self: n_bytes)
-        monkeypatch.setattr("eigenmesh.data._place._staged", lambda values, device: torch.asarray(values))
+        monkeypatch.setattr("eigenmesh.data.source._staged", lambda values, device: torch.asarray(values))
         return Place.named("cpu")
 
     return with_memory

@@ -11,12 +11,11 @@ import pytest
 
 from eigenmesh import DecentralizedPCA, graphs, load_model
 from eigenmesh.data import Block, CovarianceKind, Shards, build_covariance, load, pooled_moments, read_table
-from eigenmesh.data._genotypes import Variant
-from eigenmesh.data._plink_results import save_plink
-from eigenmesh.data._scores import Projector
+from eigenmesh.data.formats.plink import Variant, save_plink
+from eigenmesh.data.scores import Projector
 from eigenmesh.errors import DataError, DataWarning, InputError, UnreadableFileError
 from eigenmesh.metrics import largest_angle
-from eigenmesh.model_file import read_model
+from eigenmesh.model import read_model
 from eigenmesh.networks import Stacked
 from genotypes import write_bed
 
@@ -75,7 +74,7 @@ def test_columns_are_read_as_rows_are(tmp_path, monkeypatch):
     held = source.read(slice(0, 30))
     assert np.array_equal(source.read_columns(np.array([5, 0, 5])), held[:, [5, 0, 5]], equal_nan=True)
     weights, rows = np.arange(30) % 4, RNG.permutation(30)
-    for module in ("_block", "_centring"):
+    for module in ("block", "moments"):
         monkeypatch.setattr(f"eigenmesh.data.{module}.chunk_bytes", lambda device: 8 * 30 * 6)
     U, X = np.linalg.qr(RNG.standard_normal((39, 3)))[0], RNG.standard_normal((2, 39, 3))
     network = Stacked(graphs.metropolis(graphs.topology("complete", 2)))
@@ -88,7 +87,7 @@ def test_columns_are_read_as_rows_are(tmp_path, monkeypatch):
     for by_columns, by_rows in zip(*found, strict=True):
         np.testing.assert_allclose(by_columns, by_rows, rtol=1e-11)
     projector = Projector(U.T, moments.mean, moments.scale, fills=True)
-    monkeypatch.setattr("eigenmesh.data._scores.PIECE_BYTES", 8 * 30 * 4)
+    monkeypatch.setattr("eigenmesh.data.scores.PIECE_BYTES", 8 * 30 * 4)
     for read, same in ((source, held), (Block(source, rows), held[rows])):
         np.testing.assert_allclose(projector.scores_of(read, None, "a"), projector.scores(same), atol=1e-12)
     with pytest.raises(DataError, match=r"a: row \d+, column \d+ is nan"):

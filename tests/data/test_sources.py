@@ -14,8 +14,8 @@ import zarr
 from cells import text
 from eigenmesh import DecentralizedPCA, StreamingPCA
 from eigenmesh.data import Block, Shards, Source, Table, as_source, read_table
-from eigenmesh.data._files import READERS
-from eigenmesh.data._genotypes import Variant
+from eigenmesh.data.formats.plink import Variant
+from eigenmesh.data.table import READERS
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.metrics import largest_angle
 from genotypes import write_bed, write_pgen, write_vcf_zarr

@@ -11,10 +11,9 @@ import pytest
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.data import Shards, read_table
-from eigenmesh.data._genotypes import Variant
-from eigenmesh.data._plink_results import save_plink
+from eigenmesh.data.formats.plink import Variant, save_plink
 from eigenmesh.errors import DataError, UnreadableFileError
-from eigenmesh.model_file import read_model
+from eigenmesh.model import read_model
 from genotypes import write_bed, write_pgen, write_vcf_zarr
 
 N, D = 30, 24

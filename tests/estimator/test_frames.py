@@ -105,9 +105,9 @@ def test_loadings_are_a_frame_with_the_names_of_the_features(tmp_path):
 
 @pytest.mark.parametrize("missing", [["pandas"], ["pandas", "polars"]])
 def test_loadings_are_of_a_library_that_is_there(monkeypatch, missing):
-    monkeypatch.setattr("eigenmesh.data._frames.find_spec", lambda name: None if name in missing else name)
+    monkeypatch.setattr("eigenmesh.data.source.find_spec", lambda name: None if name in missing else name)
     loadings = DecentralizedPCA(2).fit(X).loadings_
     assert type(loadings).__module__.partition(".")[0] == ("polars" if len(missing) == 1 else "pyarrow")
-    monkeypatch.setattr("eigenmesh.data._frames.find_spec", lambda name: None)
+    monkeypatch.setattr("eigenmesh.data.source.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="pip install pandas"):
         _ = DecentralizedPCA(2).fit(X).loadings_

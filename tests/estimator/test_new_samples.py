@@ -9,7 +9,7 @@ from scipy import sparse
 from eigenmesh import DecentralizedPCA, StreamingPCA, load_model
 from eigenmesh.data import as_source
 from eigenmesh.errors import DataError, InputError
-from eigenmesh.estimator._saved_model import SavedModel
+from eigenmesh.estimator.projection import SavedModel
 from eigenmesh.fitting import model_of
 
 N, D, K = 80, 600, 2

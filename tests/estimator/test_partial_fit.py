@@ -11,8 +11,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from eigenmesh import DecentralizedPCA, StreamingPCA
 from eigenmesh.data import gaussian, power_law_spectrum
-from eigenmesh.data._running import RunningCovariance, RunningScatter
-from eigenmesh.data._running_rows import RunningRows
+from eigenmesh.data.stream import RunningCovariance, RunningRows, RunningScatter
 from eigenmesh.errors import DataError, InputError, TooFewSamplesError
 from problems import angles
 

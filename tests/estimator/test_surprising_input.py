@@ -11,7 +11,7 @@ from sklearn.datasets import load_wine
 
 from eigenmesh import DecentralizedPCA, StreamingPCA, load_model
 from eigenmesh.data import as_source
-from eigenmesh.data._frames import as_narwhals
+from eigenmesh.data.source import as_narwhals
 from eigenmesh.errors import DataError, InputError, UnreadableFileError
 
 WINE = load_wine(as_frame=True).frame

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from eigenmesh.experiments._curves import Curve
-from eigenmesh.experiments._settings import Experiment, Method, Panel, Synthetic
-from eigenmesh.experiments._tables import CostRow
+from eigenmesh.experiments.claims import CostRow
+from eigenmesh.experiments.runs import Curve
+from eigenmesh.experiments.settings import Experiment, Method, Panel, Synthetic
 from eigenmesh.solvers import DeEPCA, FastPCA, OrthogonalIteration
 
 METHODS = (

@@ -9,11 +9,10 @@ import pytest
 from small import made_up, small_experiment, small_panel
 
 from eigenmesh.errors import EigenmeshError, InputError, UnreadableFileError
-from eigenmesh.experiments import _runs
-from eigenmesh.experiments import _settings as settings
-from eigenmesh.experiments._curves import Store
-from eigenmesh.experiments._runs import kept_runs, make_runs, missing_data, runs_of
-from eigenmesh.experiments._settings import DataSet, Method, TrialRun
+from eigenmesh.experiments import runs as _runs
+from eigenmesh.experiments import settings
+from eigenmesh.experiments.runs import Store, kept_runs, make_runs, missing_data, runs_of
+from eigenmesh.experiments.settings import DataSet, Method, TrialRun
 from eigenmesh.solvers import DeEPCA
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from small import made_up, made_up_row
 
-from eigenmesh.experiments._claims import ClaimVerdict, check_claims, combined, compare_costs, stops_short
-from eigenmesh.experiments._settings import Method
-from eigenmesh.experiments._tables import CostRow
+from eigenmesh.experiments.claims import ClaimVerdict, CostRow, check_claims, combined, compare_costs, stops_short
+from eigenmesh.experiments.settings import Method
 from eigenmesh.solvers import DSA, FastPCA
 
 NEVER = np.inf

@@ -7,7 +7,7 @@ import pytest
 from small import made_up
 
 from eigenmesh.events import Record
-from eigenmesh.experiments._curves import KEPT_POINTS, TARGETS, UNITS, curve_of, goal, thinned
+from eigenmesh.experiments.runs import KEPT_POINTS, TARGETS, UNITS, curve_of, goal, thinned
 
 
 def test_cost_is_that_of_the_first_iteration_at_or_below_the_target():

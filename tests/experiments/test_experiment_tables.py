@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 from small import METHODS, made_up, made_up_row, small_panel
 
-from eigenmesh.experiments._curves import TARGETS, UNITS
-from eigenmesh.experiments._settings import Method, TrialRun
-from eigenmesh.experiments._tables import (
+from eigenmesh.experiments.claims import (
     CostRow,
     best_rows,
     cell,
@@ -21,8 +19,10 @@ from eigenmesh.experiments._tables import (
     lines_csv,
     problems_solved,
 )
-from eigenmesh.experiments._unlike import unlike_experiment
-from eigenmesh.report._experiment_tables import cost_caption, cost_cells, cost_table
+from eigenmesh.experiments.figures import cost_caption, cost_cells, cost_table
+from eigenmesh.experiments.runs import TARGETS, UNITS
+from eigenmesh.experiments.settings import Method, TrialRun
+from eigenmesh.experiments.unlike import unlike_experiment
 from eigenmesh.solvers import SOLVERS, DeEPCA, FastPCA
 
 FAST_PCA = METHODS[2]

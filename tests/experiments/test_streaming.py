@@ -8,11 +8,21 @@ from sklearn.decomposition import IncrementalPCA
 
 from eigenmesh import graphs
 from eigenmesh.averaging import Tree
-from eigenmesh.experiments import _streaming as streaming
-from eigenmesh.experiments._one_pass import DistributedOja, DKrasulina, EveryBatch, InOnePlace, SampleStream
-from eigenmesh.experiments._streaming import OURS, StreamMethod, StreamPanel, follow_stream, streaming_panels
+from eigenmesh.experiments import streams as streaming
+from eigenmesh.experiments.streams import (
+    OUR_STREAM,
+    DistributedOja,
+    DKrasulina,
+    EveryBatch,
+    InOnePlace,
+    SampleStream,
+    StreamMethod,
+    StreamPanel,
+    follow_stream,
+    streaming_panels,
+)
 from eigenmesh.networks import Stacked
-from eigenmesh.solvers._bases import random_basis
+from eigenmesh.solvers.base import random_basis
 
 TICKS, M, D = 30, 5, 6
 
@@ -85,7 +95,7 @@ def test_one_pass_is_ahead_at_a_tenth_of_the_messages(monkeypatch):
     monkeypatch.setattr(streaming, "GRID", ((4.0, 500.0),))
     for panel in streaming_panels(20_000)[:2]:
         rows = streaming.streaming_rows(panel, 2, 1, lambda title: None)
-        (ours,) = [row for row in rows if row.method.label == OURS]
+        (ours,) = [row for row in rows if row.method.label == OUR_STREAM]
         assert {row.method.label for row in rows} >= {"D-Krasulina", "C-DIEGO"}
         for theirs in rows:
             if theirs.method.label in ("D-Krasulina", "C-DIEGO"):

@@ -6,7 +6,7 @@ from scipy import sparse
 
 from eigenmesh import graphs
 from eigenmesh.data import FeatureShards
-from eigenmesh.data._gram import lifted, lowered
+from eigenmesh.data.covariance import lifted, lowered
 from eigenmesh.errors import DataError, DataWarning, InputError
 from eigenmesh.fitting import ColumnData, Request, fit, fit_at_every_node, prepare
 from eigenmesh.metrics import largest_angle

@@ -12,7 +12,7 @@ from eigenmesh.averaging import Tree
 from eigenmesh.data import Shards
 from eigenmesh.errors import InputError
 from eigenmesh.fitting import NodeData, Request, prepare
-from eigenmesh.fitting._matching import canonical, common_settings, described
+from eigenmesh.fitting.matching import canonical, common_settings, described
 from eigenmesh.settings import A_STREAM, ONE_FIT
 from eigenmesh.solvers import BlockKrylov
 from eigenmesh.transports import run_threads

@@ -5,7 +5,7 @@ import pytest
 
 from eigenmesh import StreamingPCA
 from eigenmesh.data import Moments
-from eigenmesh.fitting._monitor import NUMBERS, Monitor, Sums
+from eigenmesh.fitting.monitor import NUMBERS, Monitor, Sums
 
 K, D = 3, 12
 # Shape of the distribution of T2 and SPE: degrees of freedom.

@@ -11,25 +11,20 @@ import eigenmesh
 SOURCE = Path(eigenmesh.__file__).parent
 # What decides or measures a fit -> the files that may call it.
 CALLERS = {
-    "draw_seed": {"fitting/_prepare.py"},
-    "pooled_moments": {"fitting/_data.py"},
-    "own_moments": {"fitting/_column_data.py"},
-    "moments_by_sums": {"data/_pooled_moments.py", "dask/_data.py"},
+    "draw_seed": {"fitting/prepare.py"},
+    "pooled_moments": {"fitting/problem.py"},
+    "own_moments": {"fitting/problem.py"},
+    "moments_by_sums": {"data/moments.py", "coordinators/dask.py"},
     # A Dask worker builds the operator of its own block, and a simulation in virtual time measures each node's.
-    "build_covariance": {
-        "data/_build_covariance.py",
-        "fitting/_data.py",
-        "dask/_covariance.py",
-        "rehearsal/_simulation.py",
-    },
-    "choose_for_each": {"fitting/_data.py"},
-    "choose_by_size": {"data/_choice.py", "fitting/_data.py", "fitting/_column_data.py", "dask/_data.py"},
-    "choose_method": {"fitting/_prepare.py"},
+    "build_covariance": {"data/covariance.py", "fitting/problem.py", "coordinators/dask.py", "rehearsal/simulation.py"},
+    "choose_for_each": {"fitting/problem.py"},
+    "choose_by_size": {"data/choice.py", "fitting/problem.py", "coordinators/dask.py"},
+    "choose_method": {"fitting/prepare.py"},
     # The planner asks what memory every solver would take.
-    "choose_covariance": {"fitting/_prepare.py", "fitting/_planner.py"},
-    "measure": {"fitting/_prepare.py"},
-    "run": {"fitting/_fit.py", "iteration/_variance.py"},
-    "run_to_fraction": {"fitting/_fit.py"},
+    "choose_covariance": {"fitting/prepare.py", "fitting/planner.py"},
+    "measure": {"fitting/prepare.py"},
+    "run": {"fitting/fit.py", "iteration/loop.py"},
+    "run_to_fraction": {"fitting/fit.py"},
 }
 
 

@@ -14,7 +14,7 @@ from eigenmesh.averaging import AVERAGINGS, AllReduce, Chebyshev, Factored, Poly
 from eigenmesh.data import RandomSplit, Shards, gaussian, geometric_spectrum, load, paper_spectrum, power_law_spectrum
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting import NodeData, Request, Workload, choose_method, fit, plan, prepare, quick_forecast
-from eigenmesh.fitting._network_calls import Prices, RecordingNetwork
+from eigenmesh.fitting.networks import Prices, RecordingNetwork
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import BlockKrylov, DeEPCA, FastPCA, TrackedSubspace, TreeCovariance
 from eigenmesh.transports import run_threads
@@ -313,8 +313,8 @@ def test_planning_takes_what_fitting_takes(digits):
 
 
 def test_columns_that_are_constant_in_the_copy_alone_are_no_error(digits, monkeypatch):
-    monkeypatch.setattr("eigenmesh.fitting._rehearsal.USUAL_NUMBERS", 1)
-    monkeypatch.setattr("eigenmesh.fitting._rehearsal.USUAL_ROWS", 300)
+    monkeypatch.setattr("eigenmesh.fitting.planner.USUAL_NUMBERS", 1)
+    monkeypatch.setattr("eigenmesh.fitting.planner.USUAL_ROWS", 300)
     X = digits[0][:, digits[0].std(axis=0) > 0.5].copy()
     X[:, 0] = 0.0
     X[::97, 0] = 1.0

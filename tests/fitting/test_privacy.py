@@ -12,11 +12,11 @@ from eigenmesh.averaging import AllReduce, Integers
 from eigenmesh.data import Shards
 from eigenmesh.errors import InputError, TransportError
 from eigenmesh.fitting import NodeData, Request, fit, parse_weights, prepare
-from eigenmesh.fitting._privacy import add_masks
+from eigenmesh.fitting.networks import add_masks
 from eigenmesh.masking import Disclosure
 from eigenmesh.networks import Peers, Stacked
 from eigenmesh.transports import Links
-from eigenmesh.transports._threads import ThreadTransport, run_threads
+from eigenmesh.transports.threads import ThreadTransport, run_threads
 
 SIZES = (40, 7, 90, 25, 33, 60)
 M = len(SIZES)

@@ -9,12 +9,12 @@ from scipy import sparse
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.averaging import AllReduce, Integers
-from eigenmesh.certificate import _certify
-from eigenmesh.certificate._signs import own_signs
+from eigenmesh.certificate import measured
+from eigenmesh.certificate.certificate import own_signs
 from eigenmesh.data import Shards
 from eigenmesh.errors import DataError, InputError, TransportError
 from eigenmesh.fitting import NodeData, Request, fit, model_of, parse_weights, prepare
-from eigenmesh.solvers import _block_krylov
+from eigenmesh.solvers import block_krylov as _block_krylov
 from eigenmesh.transports import run_threads
 
 SIZES = (40, 7, 90, 25, 33, 60)
@@ -122,7 +122,7 @@ def test_components_are_sent_only_where_a_node_has_other_bits_and_are_then_those
 
 
 def test_a_node_whose_result_is_another_is_noticed(monkeypatch):
-    monkeypatch.setattr(_certify, "digest_of", lambda mean: np.full(1, np.nan))
+    monkeypatch.setattr(measured, "digest_of", lambda mean: np.full(1, np.nan))
     samples, weights = parts(), parse_weights("path", "metropolis", len(SIZES), 0)
     prepared = prepare(
         Request.parse(n_components=2, averaging="integers", random_state=1),

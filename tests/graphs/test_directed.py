@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from eigenmesh import graphs
 from eigenmesh.errors import GraphError
-from eigenmesh.graphs import _distances
+from eigenmesh.graphs import eigenvalues as _distances
 
 
 @st.composite

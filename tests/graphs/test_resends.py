@@ -6,7 +6,7 @@ import pytest
 from eigenmesh import graphs
 from eigenmesh.averaging import Tree
 from eigenmesh.graphs import NetworkSequence
-from eigenmesh.graphs._resends import tree_rounds
+from eigenmesh.graphs.changing import tree_rounds
 
 
 @pytest.mark.parametrize("name", ["cycle", "star", "grid", "random_out", "directed_cycle"])

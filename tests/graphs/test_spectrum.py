@@ -1,4 +1,3 @@
-import sys
 import warnings
 
 import networkx as nx
@@ -16,6 +15,7 @@ from eigenmesh.graphs import (
     complete,
     cycle,
     diameter,
+    eigenvalues,
     from_matrix,
     grid,
     hypercube,
@@ -29,25 +29,21 @@ from eigenmesh.graphs import (
     star,
     topology,
 )
-from eigenmesh.graphs._rules import BOTH_WAYS
-from eigenmesh.graphs._topologies import TWO_WAY
-
-# The package exports the function under the name of the module.
-module = sys.modules["eigenmesh.graphs._spectrum"]
-distances = sys.modules["eigenmesh.graphs._distances"]
+from eigenmesh.graphs.topologies import TWO_WAY
+from eigenmesh.graphs.weights import BOTH_WAYS
 
 
 @pytest.fixture
 def iterative(monkeypatch):
     """Make every matrix large enough for the iterative eigenvalues."""
-    monkeypatch.setattr(module, "DENSE_EIGENVALUES", 1)
+    monkeypatch.setattr(eigenvalues, "DENSE_EIGENVALUES", 1)
 
 
 @pytest.fixture
 def inverse(iterative, monkeypatch):
     """Distrust Lanczos, so that the shifted inverse decides."""
-    lanczos = module._lanczos
-    monkeypatch.setattr(module, "_lanczos", lambda matrix: tuple((ritz, np.inf) for ritz, _ in lanczos(matrix)))
+    lanczos = eigenvalues._lanczos
+    monkeypatch.setattr(eigenvalues, "_lanczos", lambda matrix: tuple((ritz, np.inf) for ritz, _ in lanczos(matrix)))
 
 
 def ends(matrix):
@@ -158,10 +154,10 @@ def test_path_of_3000_is_exact_with_every_weighting():
 
 def test_only_long_graphs_are_factorised(monkeypatch):
     tried = []
-    inverse = module._top_by_inverse
-    monkeypatch.setattr(module, "_top_by_inverse", lambda *given: tried.append(given) or inverse(*given))
+    inverse = eigenvalues._top_by_inverse
+    monkeypatch.setattr(eigenvalues, "_top_by_inverse", lambda *given: tried.append(given) or inverse(*given))
     # Factors of a random graph fill up: 30,000 nodes would take 2 GB and minutes.
-    monkeypatch.setattr(distances, "VISITS", 0)
+    monkeypatch.setattr(eigenvalues, "VISITS", 0)
     found = spectrum(metropolis(regular(30_000)).matrix)
     assert not tried
     # Friedman: the eigenvalues of the links besides the first are within 2 sqrt(degree - 1), and crowd there.
@@ -196,8 +192,8 @@ def test_diameter_is_that_of_networkx(n_nodes, p, seed):
 @pytest.mark.parametrize("share", [0, 10**6])
 @pytest.mark.parametrize("name", TWO_WAY)
 def test_diameters_by_search_and_by_products_agree(name, share, monkeypatch):
-    monkeypatch.setattr(distances, "DENSE_SHARE", share)
-    monkeypatch.setattr(distances, "DENSE_NODES", 0)
+    monkeypatch.setattr(eigenvalues, "DENSE_SHARE", share)
+    monkeypatch.setattr(eigenvalues, "DENSE_NODES", 0)
     graph = topology(name, 64, seed=5)
     assert diameter(nx.to_scipy_sparse_array(graph, format="csr")) == nx.diameter(graph)
 
@@ -207,11 +203,11 @@ def test_diameters_by_search_and_by_products_agree(name, share, monkeypatch):
 def test_a_few_searches_bound_every_distance(name, searches, monkeypatch):
     graph = topology(name, 64, seed=5)
     links = nx.to_scipy_sparse_array(graph, format="csr")
-    monkeypatch.setattr(distances, "DENSE_SHARE", 0)
-    monkeypatch.setattr(distances, "DENSE_NODES", 0)
-    monkeypatch.setattr(distances, "VISITS", searches * (64 + links.nnz))
+    monkeypatch.setattr(eigenvalues, "DENSE_SHARE", 0)
+    monkeypatch.setattr(eigenvalues, "DENSE_NODES", 0)
+    monkeypatch.setattr(eigenvalues, "VISITS", searches * (64 + links.nnz))
     true = np.array([nx.eccentricity(graph, node) for node in range(64)])
-    found = distances.eccentricities(links)
+    found = eigenvalues.eccentricities(links)
     assert (found >= true).all()
     assert found.max() <= 2 * true.max()
     assert searches < 64 or (found == true).all()

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenmesh.errors import GraphError, UnknownNameError
-from eigenmesh.graphs import TOPOLOGIES, topology
-from eigenmesh.graphs import _topologies as topologies
+from eigenmesh.graphs import TOPOLOGIES, topologies, topology
 
 RANDOM = ["erdos_renyi", "regular", "random_geometric", "small_world"]
 SIZES = [1, 2, 3, 4, 5, 6, 7, 8, 16, 20, 33, 64]

@@ -26,7 +26,7 @@ from eigenmesh.graphs import (
     topology,
     weighting,
 )
-from eigenmesh.graphs._topologies import TWO_WAY
+from eigenmesh.graphs.topologies import TWO_WAY
 
 BOTH_WAYS = [metropolis, max_degree, best_constant]
 BUILDS = [*BOTH_WAYS, lambda graph: lazy(metropolis(graph))]
@@ -117,7 +117,7 @@ def test_equivalences():
 def test_sparse_weights_are_the_dense_ones(name, build, monkeypatch):
     graph = topology(name, 64)
     whole = build(graph)
-    monkeypatch.setattr("eigenmesh.graphs._weights.DENSE_NODES", 10)
+    monkeypatch.setattr("eigenmesh.graphs.weights.DENSE_NODES", 10)
     sparsely = build(graph)
     assert isinstance(whole.matrix, np.ndarray)
     assert isinstance(sparsely.matrix, sparse.csr_array)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eigenmesh.protocol import Kind, Write, make_statement, wire
-from eigenmesh.rehearsal._keys import SecretKeyring
+from eigenmesh.rehearsal.world import SecretKeyring
 from harness.masked_sums import is_total
 from harness.scenario import TOLD_APART
 

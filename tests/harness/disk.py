@@ -8,7 +8,7 @@ from random import Random
 
 from eigenmesh.errors import ParkedError
 from eigenmesh.protocol import JournalRecord, Mark, Past, scan
-from eigenmesh.rehearsal._disk import HEAD_BYTES, Disk
+from eigenmesh.rehearsal.world import HEAD_BYTES, Disk
 
 # Offset of the mark in a record.
 MARK_AT = 8

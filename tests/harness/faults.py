@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eigenmesh.protocol import Mark, Stop
-from eigenmesh.rehearsal._world import CRASH_S, POWER_LOSS_S
+from eigenmesh.rehearsal.world import CRASH_S, POWER_LOSS_S
 from harness.adversary import Adversary
 from harness.disk import MARK_AT
 from harness.process import FaultyProcess

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eigenmesh.fitting import Request
-from eigenmesh.rehearsal._conditions import Edges
-from eigenmesh.rehearsal._fits import FitProblem, SiteFit
+from eigenmesh.rehearsal.conditions import Edges
+from eigenmesh.rehearsal.simulation import FitProblem, SiteFit
 
 if TYPE_CHECKING:
     from harness.process import FaultyProcess

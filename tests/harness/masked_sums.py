@@ -36,7 +36,7 @@ from eigenmesh.protocol import (
 from harness.sums import PRIME, Links, Sum, SumProblem, digest_of, plan, require
 
 if TYPE_CHECKING:
-    from eigenmesh.rehearsal._world import Position
+    from eigenmesh.rehearsal.world import Position
     from harness.process import FaultyProcess
 
 # Tags of rounds towards the root are even, and tags of rounds away from it are odd.

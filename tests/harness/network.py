@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from eigenmesh.events import VirtualTime
-from eigenmesh.rehearsal._network import Link, VirtualNetwork, VirtualStream
-from eigenmesh.rehearsal._process import Process
+from eigenmesh.rehearsal.world import Link, Process, VirtualNetwork, VirtualStream
 
 # Index of the caller among the two ends of a stream.
 CALLER = 0

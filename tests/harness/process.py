@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from eigenmesh import protocol as ep
-from eigenmesh.rehearsal._process import Process
+from eigenmesh.rehearsal.world import Process
 from harness.disk import FaultyDisk
 
 if TYPE_CHECKING:

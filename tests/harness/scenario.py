@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from eigenmesh.protocol import OnLoss
 from eigenmesh.rehearsal import Fault
-from eigenmesh.rehearsal._conditions import Edges
+from eigenmesh.rehearsal.conditions import Edges
 from harness.sums import plan
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from eigenmesh.protocol import Begin, Begun, Exchange, MembersChanged, Membership, Received, Sign, Signed, wire
 
 if TYPE_CHECKING:
-    from eigenmesh.rehearsal._world import Position
+    from eigenmesh.rehearsal.world import Position
     from harness.process import FaultyProcess
 
 PRIME = (1 << 31) - 1

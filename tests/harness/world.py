@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 
 from eigenmesh.events import VirtualTime
 from eigenmesh.protocol import Run, Setup, Sign
-from eigenmesh.rehearsal._disk import Disk
-from eigenmesh.rehearsal._process import Process
-from eigenmesh.rehearsal._world import Position, World
+from eigenmesh.rehearsal.world import Disk, Position, Process, World
 from harness.adversary import Adversary
 from harness.disk import FaultyDisk
 from harness.faults import Faults

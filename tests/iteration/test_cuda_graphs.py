@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from eigenmesh import arrays as _gpu
 from eigenmesh import arrays as ea
 from eigenmesh import graphs, run
-from eigenmesh.arrays import _gpu
-from eigenmesh.arrays._gpu import _one_product, _piece_count, inner_products
+from eigenmesh.arrays import _one_product, _piece_count, inner_products
 from eigenmesh.data import Formed, MatrixFree
-from eigenmesh.iteration import _cuda_graphs as capture
-from eigenmesh.iteration._cuda_graphs import PlainSteps, ReplayedSteps, steps_of
-from eigenmesh.iteration._stopping import StopReason
+from eigenmesh.iteration import cuda_graphs as capture
+from eigenmesh.iteration.cuda_graphs import PlainSteps, ReplayedSteps, steps_of
+from eigenmesh.iteration.stopping import StopReason
 from eigenmesh.networks import Stacked, Traffic
-from eigenmesh.networks._stacked import DENSE_ON_GPU, _at_once
+from eigenmesh.networks.stacked import DENSE_ON_GPU, _at_once
 from eigenmesh.solvers import (
     DSA,
     SADOT,
@@ -32,7 +32,7 @@ from eigenmesh.solvers import (
     Sanger,
     SequentialPower,
 )
-from eigenmesh.solvers._bases import random_basis
+from eigenmesh.solvers.base import random_basis
 from problems import angles, with_spectrum
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is seen by PyTorch")

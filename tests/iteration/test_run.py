@@ -8,10 +8,10 @@ from eigenmesh.averaging import Chebyshev
 from eigenmesh.data import Shards, build_covariance, gaussian, geometric_spectrum, paper_spectrum, pooled_moments
 from eigenmesh.errors import InputError
 from eigenmesh.events import EventLog, on_record
-from eigenmesh.iteration._stopping import CertificateGate, StallDetector, StopReason
+from eigenmesh.iteration.stopping import CertificateGate, StallDetector, StopReason
 from eigenmesh.networks import Stacked, Traffic
 from eigenmesh.solvers import FastPCA
-from eigenmesh.solvers._bases import random_basis
+from eigenmesh.solvers.base import random_basis
 from problems import GRAPHS, angles, from_parts, make_problem
 
 

@@ -6,12 +6,13 @@ import pytest
 
 from eigenmesh import graphs, run
 from eigenmesh.averaging import PushSum
-from eigenmesh.averaging._push_sum import Probes
+from eigenmesh.averaging.spectral import Probes
 from eigenmesh.data import geometric_spectrum
 from eigenmesh.errors import GraphError, InputError
 from eigenmesh.graphs import NetworkSequence
-from eigenmesh.networks import Changing, Stacked, Traffic, _changing
-from eigenmesh.networks._running_sums import RunningSums
+from eigenmesh.networks import Changing, Stacked, Traffic
+from eigenmesh.networks import changing as _changing
+from eigenmesh.networks.changing import RunningSums
 from eigenmesh.solvers import SDOT, BlockKrylov, DeEPCA, FastPCA, TrackedSubspace
 from problems import make_problem
 

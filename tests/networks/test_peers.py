@@ -10,8 +10,8 @@ from eigenmesh.errors import InputError
 from eigenmesh.networks import Peers, Stacked
 from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, TrackedSubspace, TreeCovariance
 from eigenmesh.transports import ThreadHub, run_threads
-from eigenmesh.transports._base import Links
-from eigenmesh.transports._threads import ThreadTransport
+from eigenmesh.transports.base import Links
+from eigenmesh.transports.threads import ThreadTransport
 from problems import angles, make_problem
 
 M, K = 8, 3

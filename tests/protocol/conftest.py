@@ -5,8 +5,8 @@ import random
 import pytest
 
 from eigenmesh import protocol as ep
-from eigenmesh.protocol import _wire as wire
-from eigenmesh.rehearsal._keys import SecretKeyring
+from eigenmesh.protocol import wire
+from eigenmesh.rehearsal.world import SecretKeyring
 
 
 class Driven:

@@ -4,10 +4,10 @@ import numpy as np
 
 from eigenmesh import protocol as ep
 from eigenmesh.errors import CannotResumeError, ParkedError
-from eigenmesh.protocol import _wire as wire
-from eigenmesh.protocol._setup import make_statement
-from eigenmesh.protocol._wire import Kind, array_body
-from eigenmesh.rehearsal._keys import SecretKeyring
+from eigenmesh.protocol import wire
+from eigenmesh.protocol.setup import make_statement
+from eigenmesh.protocol.wire import Kind, array_body
+from eigenmesh.rehearsal.world import SecretKeyring
 
 BODY = array_body((np.array([1]),), 64)
 

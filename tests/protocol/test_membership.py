@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from eigenmesh.errors import FrameError, TransportError
 from eigenmesh.protocol import Membership
-from eigenmesh.protocol._membership import TwiceError
-from eigenmesh.protocol._setup import INSTANCE, LOST, RESULT, VIEW, Statement, make_statement, read_statement
-from eigenmesh.rehearsal._keys import SecretKeyring
+from eigenmesh.protocol.membership import TwiceError
+from eigenmesh.protocol.setup import INSTANCE, LOST, RESULT, VIEW, Statement, make_statement, read_statement
+from eigenmesh.rehearsal.world import SecretKeyring
 
 NAMES = tuple("abcdefgh")
 RUN = bytes(16)

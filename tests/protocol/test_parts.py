@@ -11,13 +11,13 @@ import pytest
 from eigenmesh import protocol as ep
 from eigenmesh.errors import ParkedError, TransportError
 from eigenmesh.protocol import Kind, Membership, make_statement, wire
-from eigenmesh.protocol._events import Wait
-from eigenmesh.protocol._membership import Agreement
-from eigenmesh.protocol._outbox import Arrived, Outbox
-from eigenmesh.protocol._peering import Peering
-from eigenmesh.protocol._rounds import Accounts, Rounds
-from eigenmesh.protocol._setup import Clock
-from eigenmesh.rehearsal._keys import SecretKeyring
+from eigenmesh.protocol.effects import Wait
+from eigenmesh.protocol.membership import Agreement
+from eigenmesh.protocol.outbox import Arrived, Outbox
+from eigenmesh.protocol.peering import Peering
+from eigenmesh.protocol.rounds import Accounts, Rounds
+from eigenmesh.protocol.setup import Clock
+from eigenmesh.rehearsal.world import SecretKeyring
 
 PAGES = Path(__file__).parents[2] / "docs"
 PARTS = {
@@ -28,6 +28,7 @@ PARTS = {
     "accounts": Accounts,
     "rounds": Rounds,
 }
+FILES = {part.__module__.removeprefix("eigenmesh.protocol.") for part in PARTS.values()}
 BODY = wire.array_body((np.array([1]),), 64)
 
 
@@ -190,7 +191,7 @@ def test_a_round_with_masked_numbers_waits_for_the_disk(parts):
 def test_the_machine_has_the_parts_that_its_page_and_its_drawing_show(driven):
     types = {name: type(part) for name, part in vars(driven("B").machine).items()}
     rooms = {name: one.__module__.removeprefix("eigenmesh.protocol.") for name, one in types.items()}
-    assert {name: types[name] for name, file in rooms.items() if file[0] == "_" and file != "_setup"} == PARTS
+    assert {name: types[name] for name, file in rooms.items() if file in FILES} == PARTS
     rows = re.findall(r"^\| `(\w+)` \|(.*?)\|", (PAGES / "sites" / "machine.md").read_text("utf-8"), re.M)
     shown = {part: set(re.findall(r"`(\w+)`", uses)) for part, uses in rows if part in PARTS}
     assert shown == {name: PARTS.keys() & inspect.signature(part).parameters.keys() for name, part in PARTS.items()}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from eigenmesh.errors import FrameError, InputError, TransportError
-from eigenmesh.protocol import _wire as wire
-from eigenmesh.protocol._wire import HEAD_BYTES, Kind
+from eigenmesh.protocol import wire
+from eigenmesh.protocol.wire import HEAD_BYTES, Kind
 
 RUN = bytes(range(16))
 LIMIT = 1 << 16

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from eigenmesh.rehearsal._conditions import read_conditions
-from eigenmesh.rehearsal._forecast import forecast
-from eigenmesh.rehearsal._made_up import made_up
+from eigenmesh.rehearsal.conditions import read_conditions
+from eigenmesh.rehearsal.forecast import forecast
+from eigenmesh.rehearsal.simulation import made_up
 from eigenmesh.sites import read_network_file
 
 SITES = ("oslo", "bergen", "trondheim", "bodo")

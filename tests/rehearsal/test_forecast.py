@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from conditions_played import play
 
-from eigenmesh.rehearsal._forecast import FLUSH_EVERY_S, OWN_DISK
+from eigenmesh.rehearsal.forecast import FLUSH_EVERY_S, OWN_DISK
 from problems import angles, truth
 
 KILL = '[[kill]]\nsite = "bergen"\nat_s = 0.3\n'
@@ -143,7 +143,7 @@ def test_faults_after_the_end_are_told(tmp_path):
 
 
 def test_a_flush_of_the_journal_takes_as_long_as_that_of_a_real_site(tmp_path):
-    journal = pytest.importorskip("eigenmesh.transports.tls._journal")
+    journal = pytest.importorskip("eigenmesh.transports.tls.journal")
     assert FLUSH_EVERY_S == journal.FLUSH_EVERY_S
     found, _ = play(tmp_path, privacy="open")
     assert found.sites["oslo"].waits_s[OWN_DISK] > FLUSH_EVERY_S

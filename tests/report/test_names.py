@@ -5,7 +5,7 @@ import pytest
 
 from eigenmesh import graphs
 from eigenmesh.report import network_picture, scores_picture
-from eigenmesh.report._names import MOVABLE, short_names
+from eigenmesh.report.pictures import MOVABLE, short_names
 
 LONG = [f"concentration of substance {number:02d} in the serum of the patient" for number in range(30)]
 

@@ -9,7 +9,7 @@ import pytest
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.events import Ended, Entry, Record, Started
-from eigenmesh.report._notebook import notebook, notebook_progress
+from eigenmesh.report.notebook import notebook, notebook_progress
 
 STARTED = Started("oi", "tree", ("a", "b"), (("a", "b"),), 4, 2, 1e-6, 100)
 CODE = """

@@ -16,10 +16,10 @@ from sklearn.datasets import load_digits
 from eigenmesh import graphs
 from eigenmesh.data import Shards, build_covariance, pooled_moments
 from eigenmesh.errors import InputError, MissingExtraError, UnreadableFileError
-from eigenmesh.iteration._run import run
+from eigenmesh.iteration.loop import run
 from eigenmesh.networks import Stacked
 from eigenmesh.report import convergence_picture, network_picture, require_picture, run_picture, save_picture
-from eigenmesh.report._network_picture import node_positions
+from eigenmesh.report.pictures import node_positions
 from eigenmesh.solvers import FastPCA
 
 TOL = 1e-6

@@ -9,7 +9,7 @@ from rich.console import Console
 from eigenmesh import graphs
 from eigenmesh.certificate import Certificate
 from eigenmesh.networks import Stacked, Traffic
-from eigenmesh.report._tables import averaging_table, components_table, facts_table, traffic_table
+from eigenmesh.report.tables import averaging_table, components_table, facts_table, traffic_table
 
 
 def printed(table) -> list[list[str]]:

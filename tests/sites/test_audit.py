@@ -12,9 +12,7 @@ import pytest
 
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.protocol import Sent
-from eigenmesh.sites._audit import AuditWriter
-from eigenmesh.sites._audit_lines import read_audit
-from eigenmesh.sites._audit_summary import is_covariance_shaped, is_sample_shaped, summary
+from eigenmesh.sites.audit import AuditWriter, is_covariance_shaped, is_sample_shaped, read_audit, summary
 
 D, N = 64, 500
 
@@ -160,7 +158,7 @@ def test_an_audit_that_cannot_be_read_is_closed_again(tmp_path, monkeypatch):
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr("eigenmesh.sites._audit.last_line", broken)
+        patched.setattr("eigenmesh.sites.audit.last_line", broken)
         with pytest.raises(UnreadableFileError, match="Input/output error"):
             _writer(path)
     # Otherwise the file would still be locked.
@@ -308,7 +306,7 @@ def test_only_its_owner_can_read_the_audit(tmp_path):
 
 
 def test_a_full_file_is_set_aside_and_the_chain_goes_on_in_the_next(tmp_path, monkeypatch):
-    monkeypatch.setattr("eigenmesh.sites._audit.KEPT_FILES", 3)
+    monkeypatch.setattr("eigenmesh.sites.audit.KEPT_FILES", 3)
     path = tmp_path / "audit.jsonl"
     for _ in range(2):
         with AuditWriter(path, "bergen", "cohort-1", n_features=D, n_samples=N, max_bytes=5_000) as audit:

@@ -18,7 +18,7 @@ pytest.importorskip("cryptography")
 
 from eigenmesh.cli import app
 from eigenmesh.sites import read_site
-from eigenmesh.sites._check import check
+from eigenmesh.sites.check import check
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from eigenmesh.protocol import _wire as wire
+from eigenmesh.protocol import wire
 from eigenmesh.sites import read_site
 from eigenmesh.solvers import FastPCA
 
@@ -14,7 +14,7 @@ pytest.importorskip("cryptography")
 @pytest.mark.parametrize("n_features", [100, 11_600, 1_000_000])
 def test_the_largest_message_is_one_that_tls_takes_at_once(mesh, n_features):
     """A share of the variance may need all components: d x d numbers, more bytes than a C int holds."""
-    from eigenmesh.transports.tls._connection import prefixed
+    from eigenmesh.transports.tls.connection import prefixed
 
     site = read_site(mesh / "bergen" / "site.toml")
     size = replace(

@@ -7,8 +7,7 @@ import pytest
 
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.sites import TlsFiles, read_site
-from eigenmesh.sites._credentials import load_credentials
-from eigenmesh.sites._x509 import make_certificate_authority
+from eigenmesh.sites.authority import load_credentials, make_certificate_authority
 
 
 def _files(folder):

@@ -8,7 +8,7 @@ import pytest
 CODE = """
 import os, resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 100))
-from eigenmesh.sites._descriptors import SpareDescriptors
+from eigenmesh.sites.peer import SpareDescriptors
 spare = SpareDescriptors()
 assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 100
 taken = []

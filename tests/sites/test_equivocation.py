@@ -13,7 +13,7 @@ from scipy import stats
 
 from eigenmesh.averaging import Tree
 from eigenmesh.graphs import metropolis
-from eigenmesh.sites._names import site_graph
+from eigenmesh.sites.site import site_graph
 from equivocation import BLOCK, COUNT, MEAN, MORE, SHIFT, lying, noting_blocks
 from mesh import Mesh, ring
 

@@ -6,14 +6,12 @@ import pytest
 from typer.testing import CliRunner
 
 from eigenmesh.cli import app
-from eigenmesh.cli._site_keys import make_network
+from eigenmesh.cli.site_keys import make_network
 from eigenmesh.errors import InputError
 from eigenmesh.sites import read_network_file, read_site
-from eigenmesh.sites._credentials import load_credentials
-from eigenmesh.sites._fingerprints import fingerprint_of, pinned
-from eigenmesh.sites._manifest import Manifest, differences
-from eigenmesh.sites._network_file import site_toml
-from eigenmesh.sites._x509 import load_certificate_authority
+from eigenmesh.sites.authority import load_certificate_authority, load_credentials
+from eigenmesh.sites.network_file import Manifest, differences, site_toml
+from eigenmesh.sites.site import fingerprint_of, pinned
 
 NAMES = ("oslo", "bergen", "trondheim")
 
@@ -78,7 +76,7 @@ def test_a_network_file_takes_the_fingerprints_and_each_site_takes_them_from_the
 
 def test_what_cannot_be_pinned_is_refused_by_name(mesh, tmp_path):
     path, stranger = mesh / "oslo" / "site.toml", tmp_path / "cert.pem"
-    from eigenmesh.sites._x509 import make_certificate_authority
+    from eigenmesh.sites.authority import make_certificate_authority
 
     stranger.write_bytes(make_certificate_authority().issue("rome").certificate)
     with pytest.raises(InputError, match="is for rome, which is not a site of"):

@@ -12,16 +12,13 @@ from eigenmesh.errors import DataError, InputError, UnreadableFileError
 from eigenmesh.fitting import Request, prepare
 from eigenmesh.protocol import Mark, record
 from eigenmesh.sites import DataFile, OutFolder, read_network_file, read_site
-from eigenmesh.sites._batch import BatchData, PutOffError
-from eigenmesh.sites._follow import Follower
-from eigenmesh.sites._inbox import Inbox, same_moments
-from eigenmesh.sites._ledger import CountedFile, Ledger
-from eigenmesh.sites._manifest import Manifest, differences
-from eigenmesh.sites._network_file import site_toml
-from eigenmesh.sites._run_folder import RunFolder
+from eigenmesh.sites.follow import Follower
+from eigenmesh.sites.inbox import BatchData, CountedFile, Inbox, Ledger, PutOffError, same_moments
+from eigenmesh.sites.network_file import Manifest, differences, site_toml
+from eigenmesh.sites.results import RunFolder
 from eigenmesh.transports import run_threads
 from eigenmesh.transports.tls import Supervisor
-from eigenmesh.transports.tls._journal import Journal
+from eigenmesh.transports.tls.journal import Journal
 from waiting import LIMIT_S
 
 TRONDHEIM = 'name = "trondheim"\n'
@@ -130,7 +127,7 @@ def test_a_crash_while_a_journal_is_deleted_leaves_none_to_resume_from(tmp_path,
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("eigenmesh.sites._run_folder.wipe", killed)
+        patched.setattr("eigenmesh.sites.results.wipe", killed)
         with pytest.raises(KeyboardInterrupt):
             folder.remove()
     assert not folder.has_journal

@@ -12,8 +12,7 @@ from eigenmesh import graphs
 from eigenmesh.errors import InputError
 from eigenmesh.settings import AT_SITES
 from eigenmesh.sites import read_network_file, read_site
-from eigenmesh.sites._manifest import Manifest, differences
-from eigenmesh.sites._network_file import site_toml
+from eigenmesh.sites.network_file import Manifest, differences, site_toml
 from eigenmesh.solvers import BlockKrylov, FastPCA
 from settings_values import another, shown
 

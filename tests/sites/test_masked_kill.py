@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 pytest.importorskip("cryptography")
 
 from eigenmesh import DecentralizedPCA
-from eigenmesh.sites._audit_lines import read_audit
+from eigenmesh.sites.audit import read_audit
 from killed import masking_command
 from mesh import LIMIT_S, Mesh, ring
 

@@ -7,7 +7,7 @@ import pytest
 
 from eigenmesh.errors import EigenmeshError, UnreadableFileError
 from eigenmesh.sites import Address, read_network_file
-from eigenmesh.sites._network_file import EXAMPLE
+from eigenmesh.sites.network_file import EXAMPLE
 from eigenmesh.solvers import BlockKrylov
 
 SETTINGS = "[settings]\n"

@@ -15,8 +15,8 @@ pytest.importorskip("cryptography")
 UNNEEDED = (
     *("sklearn", "pandas", "pyarrow", "matplotlib", "dask", "torch", "mpi4py", "joblib", "prometheus_client"),
     *("scipy.stats", "scipy.optimize", "scipy.sparse.linalg", "scipy.sparse.csgraph", "scipy.special"),
-    *("eigenmesh.experiments", "eigenmesh.estimator", "eigenmesh.dask", "eigenmesh.theory"),
-    *("eigenmesh.watch", "http.client", "urllib.request"),
+    *("eigenmesh.experiments", "eigenmesh.estimator", "eigenmesh.coordinators", "eigenmesh.theory"),
+    *("eigenmesh.report.page", "http.client", "urllib.request"),
 )
 PEER = """
 import json, sys

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from eigenmesh.errors import DataError, InputError
-from eigenmesh.fitting._data import NodeData
+from eigenmesh.fitting.problem import NodeData
 from eigenmesh.sites import read_network_file, read_site
-from eigenmesh.sites._audit_summary import summary
-from eigenmesh.sites._terms import require_terms
+from eigenmesh.sites.audit import summary
+from eigenmesh.sites.site import require_terms
 from killed import masking_command
 from mesh import Mesh, ring
 from processes import command

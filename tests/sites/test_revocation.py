@@ -3,8 +3,7 @@
 import pytest
 
 from eigenmesh.errors import InputError
-from eigenmesh.sites._revocation import RevocationList
-from eigenmesh.sites._x509 import load_certificate, make_certificate_authority
+from eigenmesh.sites.authority import RevocationList, load_certificate, make_certificate_authority
 
 
 @pytest.fixture

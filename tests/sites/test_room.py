@@ -11,8 +11,8 @@ from sklearn.datasets import load_digits
 from disks import SmallDisk
 from eigenmesh.errors import ParkedError
 from eigenmesh.sites import read_site
-from eigenmesh.sites._check import check
-from eigenmesh.sites._peer import Peer
+from eigenmesh.sites.check import check
+from eigenmesh.sites.peer import Peer
 from mesh import Mesh
 
 PARKED = 75

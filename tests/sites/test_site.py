@@ -15,8 +15,8 @@ from eigenmesh.averaging import Tree
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import DataError, EigenmeshError
 from eigenmesh.sites import Address, read_network_file, read_site
-from eigenmesh.sites._network_file import site_toml
-from eigenmesh.sites._site import DataFile, fingerprint, read_samples
+from eigenmesh.sites.network_file import site_toml
+from eigenmesh.sites.site import DataFile, fingerprint, read_samples
 from eigenmesh.solvers import BlockKrylov
 
 

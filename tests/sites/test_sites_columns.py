@@ -7,8 +7,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 from eigenmesh.metrics import largest_angle
-from eigenmesh.model_file import read_model
-from eigenmesh.sites._audit_summary import summary
+from eigenmesh.model import read_model
+from eigenmesh.sites.audit import summary
 from mesh import Mesh, ring
 
 pytest.importorskip("cryptography")

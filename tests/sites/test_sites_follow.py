@@ -8,9 +8,9 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from eigenmesh.sites._audit_summary import summary
-from eigenmesh.sites._schedule import Schedule
-from eigenmesh.transports.tls._journal import has_rounds
+from eigenmesh.sites.audit import summary
+from eigenmesh.sites.site import Schedule
+from eigenmesh.transports.tls.journal import has_rounds
 from following import Following
 from mesh import ring
 from waiting import until

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 
 from eigenmesh import StopReason
 from eigenmesh.events import Ended, EventReader, LinkTraffic, Members, Record
-from eigenmesh.sites._status import Status, read_status
+from eigenmesh.sites.status import Status, read_status
 from mesh import Mesh, ring
 from waiting import until
 

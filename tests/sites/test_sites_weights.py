@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from eigenmesh.metrics import largest_angle
-from eigenmesh.model_file import read_model
+from eigenmesh.model import read_model
 from mesh import Mesh, ring
 
 pytest.importorskip("cryptography")

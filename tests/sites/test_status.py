@@ -16,8 +16,7 @@ from eigenmesh.errors import UnreadableFileError
 from eigenmesh.events import Ended, EventReader, Lost, Members, NeighbourStatus, Record, SiteStatus
 from eigenmesh.protocol import LinkStatus
 from eigenmesh.sites import read_site
-from eigenmesh.sites._reporting import Metrics, Reporter
-from eigenmesh.sites._status import Status, health, read_status, write_status
+from eigenmesh.sites.status import Metrics, Reporter, Status, health, read_status, write_status
 from eigenmesh.transports.tls import Supervisor, TransportStatus
 from waiting import LIMIT_S, until
 
@@ -174,9 +173,9 @@ def test_a_wait_ends_with_its_round_also_if_every_look_meets_one(mesh, monkeypat
     site = read_site(mesh / "bergen" / "site.toml")
     site.out.folder.mkdir()
     rounds, clock = iter((7, 7, 8, 8)), iter((100.0, 101.0, 102.0, 103.0))
-    monkeypatch.setattr("eigenmesh.sites._reporting.time", SimpleNamespace(time=lambda: 0.0))
+    monkeypatch.setattr("eigenmesh.sites.status.time", SimpleNamespace(time=lambda: 0.0))
     reporter = Reporter(site)
-    monkeypatch.setattr("eigenmesh.sites._reporting.time", SimpleNamespace(time=lambda: next(clock)))
+    monkeypatch.setattr("eigenmesh.sites.status.time", SimpleNamespace(time=lambda: next(clock)))
     reporter.transport = SimpleNamespace(status=lambda: TransportStatus(next(rounds), False, ("oslo",), "", (), ()))
     since = []
     for _ in range(4):

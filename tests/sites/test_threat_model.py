@@ -8,7 +8,7 @@ from eigenmesh import graphs
 from eigenmesh.averaging import Chebyshev, Factored, Gossip, Polynomial, Tree
 from eigenmesh.data import Shards, pooled_moments
 from eigenmesh.networks import Peers
-from eigenmesh.sites._audit_summary import RunSummary
+from eigenmesh.sites.audit import RunSummary
 from eigenmesh.transports import run_threads
 
 RING = graphs.metropolis(graphs.cycle(12))

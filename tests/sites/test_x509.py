@@ -11,8 +11,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from handshakes import context, shake_hands
 
 from eigenmesh.errors import InputError
-from eigenmesh.sites import _x509
-from eigenmesh.sites._x509 import load_certificate_authority, make_certificate_authority, make_certificate_request
+from eigenmesh.sites import authority as _x509
+from eigenmesh.sites.authority import load_certificate_authority, make_certificate_authority, make_certificate_request
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,8 @@ from eigenmesh.data import (
 from eigenmesh.errors import InputError
 from eigenmesh.metrics import subspace_angle
 from eigenmesh.networks import Stacked
-from eigenmesh.solvers import BlockKrylov
-from eigenmesh.solvers import _block_krylov as block_krylov
-from eigenmesh.solvers._bases import fresh_directions, random_basis
+from eigenmesh.solvers import BlockKrylov, block_krylov
+from eigenmesh.solvers.base import fresh_directions, random_basis
 from problems import GRAPHS, angles, from_parts, make_problem, with_spectrum
 
 

@@ -8,7 +8,7 @@ from eigenmesh.data import gaussian, paper_spectrum, unlike_nodes
 from eigenmesh.errors import GraphError
 from eigenmesh.networks import Changing, Stacked
 from eigenmesh.solvers import SADOT, SDOT, BlockKrylov, DeEPCA, FastPCA, SequentialDistributedPower, TrackedSubspace
-from eigenmesh.solvers._fast_pca import pseudo_gradient
+from eigenmesh.solvers.fast_pca import pseudo_gradient
 from problems import angles, from_parts, make_problem
 
 M, K = 20, 5

@@ -12,7 +12,7 @@ import torch
 from eigenmesh import arrays as ea
 from eigenmesh import graphs, run
 from eigenmesh.averaging import Chebyshev
-from eigenmesh.certificate._basis import Basis
+from eigenmesh.certificate.krylov import Basis
 from eigenmesh.data import Formed
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Stacked
@@ -33,7 +33,7 @@ from eigenmesh.solvers import (
     TreeCovariance,
     solver_by_name,
 )
-from eigenmesh.solvers._bases import random_basis
+from eigenmesh.solvers.base import random_basis
 from problems import angles, from_parts, make_problem, random_covariances
 
 EASY = np.array([5.0, 3.0, 1.8, 1.0, 0.5, 0.25, 0.2, 0.1])

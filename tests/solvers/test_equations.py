@@ -16,9 +16,9 @@ from eigenmesh.solvers import (
     SequentialDistributedPower,
     SequentialPower,
 )
-from eigenmesh.solvers._bases import random_basis
-from eigenmesh.solvers._deepca import fast_mix
-from eigenmesh.solvers._s_dot import plain_mix
+from eigenmesh.solvers.base import random_basis
+from eigenmesh.solvers.literature.deepca import fast_mix
+from eigenmesh.solvers.literature.dot import plain_mix
 from problems import random_covariances
 
 M, D, ITERATIONS = 9, 12, 50

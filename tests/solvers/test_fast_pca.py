@@ -9,10 +9,10 @@ from eigenmesh import arrays as ea
 from eigenmesh import graphs, run
 from eigenmesh.data import Formed, geometric_spectrum
 from eigenmesh.errors import InputError
-from eigenmesh.iteration._stopping import StopReason
+from eigenmesh.iteration.stopping import StopReason
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import FastPCA
-from eigenmesh.solvers._bases import random_basis
+from eigenmesh.solvers.base import random_basis
 from problems import make_problem, one_large_node, random_covariances
 
 M, D = 9, 12

@@ -7,10 +7,10 @@ import pytest
 
 from eigenmesh import run
 from eigenmesh.data import geometric_spectrum
-from eigenmesh.iteration._stopping import StopReason
+from eigenmesh.iteration.stopping import StopReason
 from eigenmesh.metrics import mean_error
 from eigenmesh.solvers import DSA, SADOT, SDOT, DeEPCA, OrthogonalIteration, SequentialDistributedPower, SequentialPower
-from eigenmesh.solvers._bases import random_basis
+from eigenmesh.solvers.base import random_basis
 from problems import angles, make_problem
 
 M, D, K = 20, 20, 5

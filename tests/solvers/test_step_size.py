@@ -5,10 +5,10 @@ import pytest
 
 from eigenmesh import graphs, run
 from eigenmesh.data import Formed
-from eigenmesh.iteration._stopping import StopReason
+from eigenmesh.iteration.stopping import StopReason
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import DSA, Krasulina, Sanger
-from eigenmesh.solvers._bases import random_basis
+from eigenmesh.solvers.base import random_basis
 from problems import angles, make_problem, one_large_node
 
 SPECTRUM = np.array([5.0, 3.0, 1.8, 1.0, 0.5, 0.25, 0.2, 0.1])

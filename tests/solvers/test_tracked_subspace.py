@@ -11,7 +11,7 @@ from eigenmesh.data import gaussian, geometric_spectrum, nearly_equal, paper_spe
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import TrackedSubspace, TreeCovariance
-from eigenmesh.solvers._tracked_subspace import polar
+from eigenmesh.solvers.tracked_subspace import polar
 from problems import angles, from_parts, make_problem, random_covariances
 
 

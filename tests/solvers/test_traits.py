@@ -10,8 +10,8 @@ from sklearn.datasets import load_digits
 from eigenmesh import DecentralizedPCA, graphs, run
 from eigenmesh.arrays import Array, orthonormal
 from eigenmesh.data import Formed, Shards, build_covariance, pooled_moments
-from eigenmesh.experiments._runs import needs_no_checks
-from eigenmesh.experiments._settings import Method
+from eigenmesh.experiments.runs import needs_no_checks
+from eigenmesh.experiments.settings import Method
 from eigenmesh.networks import Peers, Stacked
 from eigenmesh.solvers import (
     DSA,
@@ -25,10 +25,9 @@ from eigenmesh.solvers import (
     TrackedSubspace,
     Traits,
 )
-from eigenmesh.solvers._base import product_residuals, unmeasured, watch_residual
-from eigenmesh.solvers._bases import random_basis
+from eigenmesh.solvers.base import product_residuals, random_basis, unmeasured, watch_residual
 from eigenmesh.transports import run_threads
-from eigenmesh.transports._threads import ThreadTransport
+from eigenmesh.transports.threads import ThreadTransport
 from problems import angles, make_problem, random_covariances
 
 M, D, STEPS = 5, 13, 12

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from eigenmesh.certificate._krylov import leading_pairs
-from eigenmesh.solvers._bases import fade, faded
-from eigenmesh.solvers._warm_krylov import Known, WarmKrylov
+from eigenmesh.certificate.krylov import leading_pairs
+from eigenmesh.solvers.base import fade, faded
+from eigenmesh.solvers.block_krylov import Known, WarmKrylov
 
 W, BLOCK, COLUMNS = 14, 6, 5
 

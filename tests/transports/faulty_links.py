@@ -57,13 +57,11 @@ class FaultyRun:
         threads, sockets = set(threading.enumerate()), _sockets()
         with ExitStack() as stack:
             for name, seconds in {
-                f"{TLS}._connection_thread.HEARTBEAT_S": 0.003,
-                f"{TLS}._connection_thread.SILENT_S": 0.1,
-                f"{TLS}._connection_thread.CONNECT_S": float(self.rng.choice([0.05, 10.0])),
-                f"{TLS}._connection_thread.LEAVE_S": 0.1,
-                f"{TLS}._listener.CONNECT_S": float(self.rng.choice([0.05, 10.0])),
-                f"{TLS}._listener.LEAVE_S": 0.1,
-                "eigenmesh.protocol._peering.BACKOFF_S": (0.001, 0.01),
+                f"{TLS}.connection.HEARTBEAT_S": 0.003,
+                f"{TLS}.connection.SILENT_S": 0.1,
+                f"{TLS}.connection.CONNECT_S": float(self.rng.choice([0.05, 10.0])),
+                f"{TLS}.connection.LEAVE_S": 0.1,
+                "eigenmesh.protocol.peering.BACKOFF_S": (0.001, 0.01),
             }.items():
                 stack.enter_context(patch(name, seconds))
             for caller, called in self.sites.graph.edges:

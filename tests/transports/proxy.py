@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
-from eigenmesh.transports.tls._connection_thread import new_loop
+from eigenmesh.transports.tls.connection import new_loop
 
 CHUNK_BYTES = 1 << 18
 STALL_LOOK_S = 0.02

@@ -14,7 +14,7 @@ from eigenmesh.averaging import Integers, Tree
 from eigenmesh.data import CovarianceKind, FeatureShards, Shards
 from eigenmesh.errors import EigenmeshError
 from eigenmesh.fitting import Costs, Request, fit, node_data, prepare
-from eigenmesh.fitting._matching import require_same_settings
+from eigenmesh.fitting.matching import require_same_settings
 from eigenmesh.settings import OF_REQUESTS, SETTINGS
 from eigenmesh.solvers import BlockKrylov, FastPCA
 from eigenmesh.transports import Transport

@@ -12,13 +12,11 @@ from typing import Any, TypeVar
 import networkx as nx
 
 from eigenmesh.errors import AbortedError
-from eigenmesh.protocol import Instance, Run, Setup
-from eigenmesh.protocol import _wire as wire
-from eigenmesh.protocol._setup import INSTANCE, make_statement
-from eigenmesh.protocol._wire import Kind
+from eigenmesh.protocol import Instance, Run, Setup, wire
+from eigenmesh.protocol.setup import INSTANCE, make_statement
+from eigenmesh.protocol.wire import Kind
 from eigenmesh.transports.tls import CertificateKeyring, Credentials, Endpoint, TlsTransport
-from eigenmesh.transports.tls._connection import WELCOME, MessageReader, prefixed
-from eigenmesh.transports.tls._security import parse_address
+from eigenmesh.transports.tls.connection import WELCOME, MessageReader, parse_address, prefixed
 from ports import free_ports
 from transports.authority import Authority
 

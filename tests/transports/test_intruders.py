@@ -17,12 +17,11 @@ import numpy as np
 import pytest
 
 from eigenmesh.errors import LostNeighbourError
-from eigenmesh.protocol import Instance
-from eigenmesh.protocol import _wire as wire
-from eigenmesh.protocol._setup import make_statement
-from eigenmesh.protocol._wire import Kind
+from eigenmesh.protocol import Instance, wire
+from eigenmesh.protocol.setup import make_statement
+from eigenmesh.protocol.wire import Kind
 from eigenmesh.transports.tls import CertificateKeyring
-from eigenmesh.transports.tls._connection import WELCOME, prefixed
+from eigenmesh.transports.tls.connection import WELCOME, prefixed
 from transports.authority import Authority
 from transports.sites import Sites, connected, data_frame, hello, intrude, messages_of
 from waiting import LIMIT_S, until

@@ -10,11 +10,10 @@ import pytest
 
 from disks import SmallDisk
 from eigenmesh.errors import CannotResumeError, InputError, UnreadableFileError
-from eigenmesh.protocol import Mark, record
-from eigenmesh.protocol import _wire as wire
-from eigenmesh.protocol._wire import Kind
+from eigenmesh.protocol import Mark, record, wire
+from eigenmesh.protocol.wire import Kind
 from eigenmesh.transports.tls import Supervisor
-from eigenmesh.transports.tls._journal import Journal, has_rounds
+from eigenmesh.transports.tls.journal import Journal, has_rounds
 
 HEAD = {"run id": "00", "site": "oslo"}
 # Length, checksum, mark, sender, epoch and round of a record.
@@ -109,8 +108,8 @@ def test_a_journal_with_starts_and_statements_alone_has_no_rounds(tmp_path):
 
 
 def test_much_that_waits_is_flushed_before_its_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("eigenmesh.transports.tls._journal.FLUSH_EVERY_S", 600.0)
-    monkeypatch.setattr("eigenmesh.transports.tls._journal.FLUSH_BYTES", 1000)
+    monkeypatch.setattr("eigenmesh.transports.tls.journal.FLUSH_EVERY_S", 600.0)
+    monkeypatch.setattr("eigenmesh.transports.tls.journal.FLUSH_BYTES", 1000)
     safe, flushed = [], threading.Event()
     durable = lambda count: (safe.append(count), flushed.set())  # noqa: E731
     journal = Journal(tmp_path / "journal", HEAD, durable, lambda reason: None, Supervisor())

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from eigenmesh.transports.tls import _security
+from eigenmesh.transports.tls import connection as _security
 from transports.authority import Authority
 
 

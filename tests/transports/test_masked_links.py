@@ -6,8 +6,8 @@ import networkx as nx
 import numpy as np
 
 from eigenmesh.transports.tls import CertificateKeyring
-from eigenmesh.transports.tls._journal import wipe
-from eigenmesh.transports.tls._keyring import key_fingerprint
+from eigenmesh.transports.tls.journal import wipe
+from eigenmesh.transports.tls.keyring import key_fingerprint
 from transports.authority import Authority
 from transports.sites import Sites
 
@@ -75,7 +75,7 @@ def test_with_fingerprints_the_authority_cannot_make_a_second_site():
 
 
 def test_a_renewed_certificate_has_the_fingerprint_of_its_key():
-    from eigenmesh.sites._x509 import load_certificate, make_certificate_authority
+    from eigenmesh.sites.authority import load_certificate, make_certificate_authority
 
     authority = make_certificate_authority()
     made = authority.issue("oslo")
@@ -88,6 +88,6 @@ def test_a_renewed_certificate_has_the_fingerprint_of_its_key():
 
 
 def fingerprint(credentials):
-    from eigenmesh.sites._x509 import load_certificate
+    from eigenmesh.sites.authority import load_certificate
 
     return key_fingerprint(load_certificate(credentials.certificate))

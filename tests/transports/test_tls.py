@@ -29,10 +29,10 @@ from eigenmesh.errors import (
 )
 from eigenmesh.networks import Peers, Stacked
 from eigenmesh.protocol import Tick
-from eigenmesh.protocol._wire import Kind
+from eigenmesh.protocol.wire import Kind
 from eigenmesh.solvers import BlockKrylov
 from eigenmesh.transports.tls import CertificateKeyring
-from eigenmesh.transports.tls._round_trip import round_trip_s
+from eigenmesh.transports.tls.connection import round_trip_s
 from problems import angles, make_problem
 from transports.faulty_links import FaultyRun
 from transports.proxy import Proxy
@@ -352,7 +352,7 @@ class Clock:
 def test_a_stop_of_the_whole_process_is_not_blamed_on_the_neighbours(monkeypatch):
     """As after SIGSTOP and SIGCONT: nothing was heard, for nobody listened."""
     clock, sites = Clock(), Sites(nx.path_graph(2), round_s=1e6)
-    monkeypatch.setattr("eigenmesh.transports.tls._endpoint.time", clock)
+    monkeypatch.setattr("eigenmesh.transports.tls.endpoint.time", clock)
     met, silent, looked = threading.Event(), threading.Event(), threading.Event()
 
     def hush():
@@ -507,7 +507,7 @@ def test_an_error_of_the_system_in_a_callback_is_about_a_connection_and_ends_no_
 def test_the_driver_outlives_connections_that_close_or_stall_at_any_byte(monkeypatch, seed):
     if seed % 2:
         # As where uvloop is not installed.
-        monkeypatch.setattr("eigenmesh.transports.tls._connection_thread.new_loop", asyncio.new_event_loop)
+        monkeypatch.setattr("eigenmesh.transports.tls.connection.new_loop", asyncio.new_event_loop)
     FaultyRun(seed, 25, parks=seed > 3).play()
 
 

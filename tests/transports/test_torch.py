@@ -16,8 +16,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from eigenmesh.errors import InputError, TransportError  # noqa: E402
-from eigenmesh.transports.torch import TorchTransport  # noqa: E402
-from eigenmesh.transports.torch._messages import MessageLayout, short_reason  # noqa: E402
+from eigenmesh.transports.torch import MessageLayout, TorchTransport, short_reason  # noqa: E402
 from transports.engines import ENGINES, launch  # noqa: E402
 from transports.failures import CULPRIT, FOR_EVER_S  # noqa: E402
 from transports.torch_scenarios import SOLVED  # noqa: E402

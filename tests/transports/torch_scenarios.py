@@ -13,7 +13,7 @@ import torch.distributed as dist
 from eigenmesh import run
 from eigenmesh.arrays import namespace_for
 from eigenmesh.averaging import Tree
-from eigenmesh.averaging._allreduce import AllReduce
+from eigenmesh.averaging.tree import AllReduce
 from eigenmesh.data import Shards, build_covariance, geometric_spectrum, pooled_moments
 from eigenmesh.networks import Peers, Stacked
 from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, TrackedSubspace, TreeCovariance

@@ -30,7 +30,7 @@ from eigenmesh.events import (
 )
 from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.graphs import cycle, metropolis
-from eigenmesh.watch import Feed, PageServer, follow, report_page
+from eigenmesh.report.page import Feed, PageServer, follow, report_page
 from mesh import Mesh, ring
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -131,7 +131,7 @@ def test_a_fit_as_it_goes_and_its_report(browser, tmp_path, monkeypatch):
 ENDLESS_FIT = """
 import itertools, time
 from pathlib import Path
-from eigenmesh.cli._messages import Messages
+from eigenmesh.cli.messages import Messages
 from eigenmesh.events import Record, Started
 
 messages = Messages.of(live=True)

@@ -8,8 +8,7 @@ import pytest
 
 from eigenmesh.errors import InputError
 from eigenmesh.events import Entry, Record, Started
-from eigenmesh.watch import Feed, PageServer
-from eigenmesh.watch._feed import MOST_AT_ONCE
+from eigenmesh.report.page import MOST_AT_ONCE, Feed, PageServer
 
 STARTED = Started("oi", "tree", ("a", "b"), (("a", "b"),), 4, 2, 1e-6, 100)
 

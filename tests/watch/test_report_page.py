@@ -4,8 +4,7 @@ import json
 import re
 
 from eigenmesh.events import BoundCertified, Ended, Entry, LinkTraffic, Record, Started
-from eigenmesh.watch import report_page
-from eigenmesh.watch._document import MOST_EVENTS
+from eigenmesh.report.page import MOST_EVENTS, report_page
 
 NODES = tuple(f"node {number}" for number in range(20))
 LINKS = tuple((one, other) for one in NODES for other in NODES if one < other)

@@ -2,15 +2,31 @@
 
 from collections.abc import Callable
 
-from eigenmesh._lookup import lookup
-from eigenmesh.averaging._allreduce import AllReduce
-from eigenmesh.averaging._base import DEFAULT_ACCURACY, Average, Averaging, LinearRound
-from eigenmesh.averaging._factored import Factored
-from eigenmesh.averaging._gossip import Chebyshev, Gossip
-from eigenmesh.averaging._integers import Integers
-from eigenmesh.averaging._polynomial import Polynomial
-from eigenmesh.averaging._push_sum import PushSum
-from eigenmesh.averaging._tree import Tree
+from eigenmesh.averaging.base import (
+    DEFAULT_ACCURACY,
+    Average,
+    Averaging,
+    LinearNetwork,
+    LinearRound,
+    in_order,
+    only_rounding_left,
+    reaches,
+)
+from eigenmesh.averaging.factored import Factored
+from eigenmesh.averaging.integers import BITS, FixedPoint, IntegerAverage, Integers, Scaled, Wide
+from eigenmesh.averaging.spectral import (
+    CHANCE,
+    Chebyshev,
+    ChebyshevAverage,
+    Gossip,
+    GossipAverage,
+    Polynomial,
+    Probes,
+    PushSum,
+    PushSumAverage,
+)
+from eigenmesh.averaging.tree import AllReduce, AllReduceAverage, Tree, TreeAverage
+from eigenmesh.words import lookup
 
 # Methods that send only over the links of the graph.
 OVER_LINKS: dict[str, Callable[[], Averaging]] = {

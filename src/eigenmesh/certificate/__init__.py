@@ -1,8 +1,20 @@
 """Bounds on the error of the components, measured by the nodes themselves."""
 
-from eigenmesh.certificate._certificate import Certificate, Certified
-from eigenmesh.certificate._certify import certify
-from eigenmesh.certificate._estimates import Common
-from eigenmesh.certificate._look import NOTHING_BEYOND, Complement, Look
+from eigenmesh.certificate.bounds import ROUNDING, Precision, gaps_from_ritz
+from eigenmesh.certificate.certificate import Certificate, Certified, own_signs
+from eigenmesh.certificate.complement import COLUMNS
+from eigenmesh.certificate.krylov import (
+    LARGEST_CHANCE,
+    NOTHING_BEYOND,
+    Basis,
+    Complement,
+    Look,
+    asymmetry,
+    bordered,
+    leading_pairs,
+    look_beyond,
+    soft_polar,
+)
+from eigenmesh.certificate.measured import Common, certify
 
 __all__ = ["NOTHING_BEYOND", "Certificate", "Certified", "Common", "Complement", "Look", "certify"]

@@ -1,5 +1,5 @@
 """The ``eigenmesh`` command: turns the strings that were typed into objects of the library."""
 
-from eigenmesh.cli._app import app, main
+from eigenmesh.cli.app import app, main
 
 __all__ = ["app", "main"]

@@ -1,14 +1,13 @@
 """The one place where a fit is decided: ``Request``, ``prepare``, ``fit``; and the planner, with the same rules."""
 
-from eigenmesh.fitting._column_data import PARTITIONS, ColumnData, node_data
-from eigenmesh.fitting._data import Data, NodeData
-from eigenmesh.fitting._facts import DataFacts, Size
-from eigenmesh.fitting._fit import Fit, fit, fit_at_every_node
-from eigenmesh.fitting._outputs import fit_numbers, model_of
-from eigenmesh.fitting._plan import Forecast, Plan
-from eigenmesh.fitting._planner import plan, planned, quick_forecast
-from eigenmesh.fitting._prepare import Prepared, Workload, choose_method, prepare
-from eigenmesh.fitting._topology import count_nodes, parse_weights
+from eigenmesh.fitting.fit import Fit, fit, fit_at_every_node, fit_numbers, largest_loadings, model_of
+from eigenmesh.fitting.matching import canonical, listed
+from eigenmesh.fitting.monitor import Monitor, renewed
+from eigenmesh.fitting.networks import DEFAULT_NODES, count_nodes, network_over, parse_weights
+from eigenmesh.fitting.planner import Forecast, Plan, plan, planned, quick_forecast
+from eigenmesh.fitting.prepare import Prepared, Workload, choose_method, prepare, require_goes_with
+from eigenmesh.fitting.problem import PARTITIONS, ColumnData, Data, DataFacts, NodeData, Size, node_data, place_of
+from eigenmesh.fitting.stream import StreamData
 from eigenmesh.settings import Costs, Request
 
 __all__ = [

@@ -1,8 +1,7 @@
 """Graphs: topologies, weights, and how fast a network averages."""
 
-from eigenmesh.graphs._distances import diameter
-from eigenmesh.graphs._existing import from_edge_list, from_networkx, require_connected
-from eigenmesh.graphs._over_time import (
+from eigenmesh.graphs.changing import (
+    SAMPLED_ROUNDS,
     NetworkSequence,
     dealt_out,
     fresh_graphs,
@@ -11,30 +10,51 @@ from eigenmesh.graphs._over_time import (
     matchings,
     over_time,
     periodic,
+    tree_rounds,
 )
-from eigenmesh.graphs._rules import WEIGHTS, balanced, best_constant, max_degree, metropolis, pull, push
-from eigenmesh.graphs._rules import by_name as weighting
-from eigenmesh.graphs._spectrum import Spectrum, laplacian_extremes, rounds_to_average, spectrum
-from eigenmesh.graphs._topologies import (
+from eigenmesh.graphs.eigenvalues import Spectrum, diameter, laplacian_extremes, rounds_to_average, spectrum
+from eigenmesh.graphs.topologies import (
     TOPOLOGIES,
+    TWO_WAY,
     binary_tree,
+    circle_picture,
     complete,
     cycle,
     directed_chords,
     directed_cycle,
     erdos_renyi,
     exponential,
+    from_edge_list,
+    from_networkx,
+    graph_of,
     grid,
     hypercube,
+    in_order_of,
+    is_edge_list,
     path,
     random_geometric,
     random_out,
     regular,
+    require_connected,
     small_world,
     star,
 )
-from eigenmesh.graphs._topologies import by_name as topology
-from eigenmesh.graphs._weights import Weights, from_matrix, lazy
+from eigenmesh.graphs.topologies import by_name as topology
+from eigenmesh.graphs.weights import (
+    WEIGHTS,
+    Weights,
+    balanced,
+    best_constant,
+    from_matrix,
+    half_way,
+    lazy,
+    max_degree,
+    metropolis,
+    pull,
+    push,
+    resolved,
+)
+from eigenmesh.graphs.weights import by_name as weighting
 
 __all__ = [
     "TOPOLOGIES",

@@ -1,11 +1,10 @@
 """Networks: exchange arrays between neighbours, and count the traffic."""
 
-from eigenmesh.networks._base import Network
-from eigenmesh.networks._changing import Changing
-from eigenmesh.networks._changing_peers import ChangingPeers
-from eigenmesh.networks._peers import Peers
-from eigenmesh.networks._stacked import Stacked
-from eigenmesh.networks._traffic import Traffic
+from eigenmesh.networks.changing import Changing, ChangingPeers
+from eigenmesh.networks.network import Bound, Masking, Message, Mixes, Network, Pace, Traffic
+from eigenmesh.networks.peers import Peers
+from eigenmesh.networks.stacked import Stacked
+from eigenmesh.networks.virtual_time import InVirtualTime
 
 __all__ = ["Changing", "ChangingPeers", "Network", "Peers", "Stacked", "Traffic"]
 

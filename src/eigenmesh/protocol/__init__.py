@@ -1,7 +1,7 @@
 """The protocol between sites: frames, signed statements, and one site as a pure state machine."""
 
-from eigenmesh.protocol import _wire as wire
-from eigenmesh.protocol._events import (
+from eigenmesh.protocol import wire
+from eigenmesh.protocol.effects import (
     Append,
     Audit,
     Begin,
@@ -37,12 +37,12 @@ from eigenmesh.protocol._events import (
     Unreachable,
     Write,
 )
-from eigenmesh.protocol._machine import HEARTBEAT_S, SiteMachine
-from eigenmesh.protocol._membership import Membership, ordered
-from eigenmesh.protocol._outbox import LinkStatus
-from eigenmesh.protocol._records import RECORD_BYTES, JournalRecord, Mark, record, scan
-from eigenmesh.protocol._rounds import JournalledMasks
-from eigenmesh.protocol._setup import (
+from eigenmesh.protocol.machine import HEARTBEAT_S, SiteMachine
+from eigenmesh.protocol.membership import Membership, ordered
+from eigenmesh.protocol.outbox import LinkStatus
+from eigenmesh.protocol.records import RECORD_BYTES, JournalRecord, Mark, record, scan
+from eigenmesh.protocol.rounds import JournalledMasks
+from eigenmesh.protocol.setup import (
     ENDING,
     SET_UP,
     Instance,
@@ -54,7 +54,7 @@ from eigenmesh.protocol._setup import (
     make_statement,
     read_statement,
 )
-from eigenmesh.protocol._wire import Kind
+from eigenmesh.protocol.wire import Kind
 
 __all__ = [
     "ENDING",

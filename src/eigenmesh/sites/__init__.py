@@ -1,10 +1,27 @@
 """Peers at different organisations: site files, the manifest that all sites agree on, the audit file and the run."""
 
-from eigenmesh.sites._names import Address
-from eigenmesh.sites._network_file import NetworkFile, read_network_file
-from eigenmesh.sites._out_folder import OutFolder
-from eigenmesh.sites._settings import RunSettings
-from eigenmesh.sites._site import DataFile, Site, TlsFiles, read_site
+from eigenmesh.sites.network_file import EXAMPLE, NetworkFile, read_network_file, site_toml
+from eigenmesh.sites.site import (
+    AUTHORITY_FILE,
+    CA_FOLDER,
+    CA_KEY,
+    CERTIFICATE_FILE,
+    ISSUED_FILE,
+    KEY_FILE,
+    REQUEST_FILE,
+    REVOKED_FILE,
+    SITE_FILE,
+    Address,
+    DataFile,
+    Fields,
+    OutFolder,
+    RunSettings,
+    Site,
+    TlsFiles,
+    in_order,
+    pinned,
+    read_site,
+)
 
 __all__ = [
     "Address",

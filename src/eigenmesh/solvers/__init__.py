@@ -2,20 +2,28 @@
 
 from typing import Any
 
-from eigenmesh._lookup import lookup
-from eigenmesh.solvers._asynchronous import Asynchronous, Deadlines
-from eigenmesh.solvers._base import Solver, Traits, Watch, largest_norm, product_residuals, unmeasured, watch_residual
-from eigenmesh.solvers._block_krylov import BlockKrylov
-from eigenmesh.solvers._deepca import DeEPCA
-from eigenmesh.solvers._dsa import DSA
-from eigenmesh.solvers._fast_pca import FastPCA
-from eigenmesh.solvers._krasulina import Krasulina
-from eigenmesh.solvers._orthogonal_iteration import OrthogonalIteration
-from eigenmesh.solvers._s_dot import SADOT, SDOT
-from eigenmesh.solvers._sanger import Sanger
-from eigenmesh.solvers._sequential_power import SequentialDistributedPower, SequentialPower
-from eigenmesh.solvers._tracked_subspace import TrackedSubspace
-from eigenmesh.solvers._tree_covariance import TreeCovariance
+from eigenmesh.solvers.at_own_pace import Asynchronous, Deadlines
+from eigenmesh.solvers.base import (
+    Solver,
+    Traits,
+    Watch,
+    common_basis,
+    largest_norm,
+    product_residuals,
+    random_basis,
+    unmeasured,
+    watch_residual,
+    widened,
+)
+from eigenmesh.solvers.block_krylov import BlockKrylov, Known, WarmKrylov
+from eigenmesh.solvers.fast_pca import FastPCA
+from eigenmesh.solvers.literature.deepca import DeEPCA
+from eigenmesh.solvers.literature.dot import SADOT, SDOT, OrthogonalIteration
+from eigenmesh.solvers.literature.dsa import DSA, Krasulina, Sanger
+from eigenmesh.solvers.literature.power import SequentialDistributedPower, SequentialPower
+from eigenmesh.solvers.tracked_subspace import TrackedSubspace
+from eigenmesh.solvers.tree_covariance import LARGEST_FEATURES, TreeCovariance
+from eigenmesh.words import lookup
 
 SOLVERS: dict[str, type[Any]] = {
     solver.name: solver

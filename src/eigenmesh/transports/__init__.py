@@ -1,8 +1,8 @@
 """Transports: how arrays get from a node to its neighbours."""
 
-from eigenmesh.transports._base import Links, SentCount, Transport
-from eigenmesh.transports._registry import TRANSPORTS, TransportKind, transport_by_name, transport_kind
-from eigenmesh.transports._threads import ThreadHub, ThreadTransport, run_threads
+from eigenmesh.transports.base import Arrays, Links, SentCount, Transport
+from eigenmesh.transports.registry import TRANSPORTS, TransportKind, transport_by_name, transport_kind
+from eigenmesh.transports.threads import ThreadHub, ThreadTransport, run_threads
 
 __all__ = [
     "TRANSPORTS",

@@ -1,11 +1,10 @@
 """Mutual TLS: links between sites of different organisations, with journals to resume from."""
 
-from eigenmesh.transports.tls._endpoint import Endpoint
-from eigenmesh.transports.tls._keyring import CertificateKeyring
-from eigenmesh.transports.tls._manifest_of import manifest_of
-from eigenmesh.transports.tls._security import Credentials
-from eigenmesh.transports.tls._supervisor import Supervisor
-from eigenmesh.transports.tls._transport import TlsTransport, TransportStatus
+from eigenmesh.transports.tls.connection import Credentials, Supervisor
+from eigenmesh.transports.tls.endpoint import Endpoint, manifest_of
+from eigenmesh.transports.tls.journal import has_rounds, lock, wipe
+from eigenmesh.transports.tls.keyring import CertificateKeyring, is_signed_by, key_fingerprint
+from eigenmesh.transports.tls.transport import TlsTransport, TransportStatus
 
 __all__ = [
     "CertificateKeyring",

@@ -1,0 +1,314 @@
+"""The library, dtype and device of an array, and conversions between libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Any, TypeAlias
+
+import array_api_compat
+import numpy as np
+import scipy.linalg
+
+from eigenmesh.errors import DataError, InputError, import_extra
+
+Array: TypeAlias = Any
+Namespace: TypeAlias = Any
+
+# The compatibility wrapper of NumPy itself, for code that starts from files and estimators.
+numpy: Namespace = array_api_compat.array_namespace(np.empty(0))
+
+# Bytes of a number in memory and in a message: all arithmetic is in float64, or in 64-bit integers.
+ITEM_BYTES = 8
+# Distance from 1 to the next number in float64.
+EPS = float(np.finfo(np.float64).eps)
+
+# DLPack device types of CPU memory: plain, and pinned for CUDA.
+DLPACK_HOST = (1, 3)
+
+
+def namespace(array: Array) -> Namespace:
+    """Array API namespace of the array."""
+    # Called many times per iteration; the shortcut for NumPy saves a microsecond each time.
+    return numpy if isinstance(array, np.ndarray) else array_api_compat.array_namespace(array)
+
+
+def like(values: np.ndarray, model: Array) -> Array:
+    """Copy NumPy values into the library, dtype and device of ``model``."""
+    # Always a copy: PyTorch accepts no negative strides, and NumPy keeps those of an axis with a single entry
+    # otherwise.
+    return namespace(model).asarray(np.array(values, order="C"), dtype=model.dtype, device=model.device)
+
+
+def to_numpy(array: Array) -> np.ndarray:
+    """Convert an array of any library to NumPy, without a copy if it is NumPy already."""
+    if isinstance(array, np.ndarray):
+        return array
+    if array_api_compat.is_torch_array(array):
+        return np.asarray(array.detach().cpu())
+    return np.from_dlpack(array)
+
+
+def numpy_dtype(array: Array) -> np.dtype:
+    """The NumPy dtype that corresponds to the dtype of an array of any library."""
+    # str() gives torch.float32 or array_api_strict.float32.
+    name = str(array.dtype).rpartition(".")[2]
+    try:
+        return np.dtype(name)
+    except TypeError as error:
+        raise DataError(f"NumPy has no dtype {name}; convert the data to float32 or float64.") from error
+
+
+def on_host(array: Array) -> bool:
+    """Whether the array is in CPU memory."""
+    if array_api_compat.is_torch_array(array):
+        return bool(array.device.type == "cpu")
+    return array.__dlpack_device__()[0] in DLPACK_HOST
+
+
+def on_gpu(array: Array) -> bool:
+    """Whether the array is a CUDA tensor."""
+    return not isinstance(array, np.ndarray) and array_api_compat.is_torch_array(array) and bool(array.is_cuda)
+
+
+def as_tensor(array: Array) -> Array:
+    """An array of any library as a PyTorch tensor on its device, without a copy."""
+    if array_api_compat.is_torch_array(array):
+        return array.detach()
+    return import_extra("torch", "torch", "an array on a GPU").from_dlpack(array)
+
+
+def namespace_for(device: str | None) -> tuple[Namespace, Any]:
+    """Array API namespace and device: NumPy for None, PyTorch for "cpu", "cuda", "cuda:1"."""
+    if device is None:
+        return numpy, None
+    torch = import_extra("torch", "torch", f"device = {device!r}")
+    try:
+        placed = torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        available = f"available devices: {', '.join(devices_here(torch))}"
+        raise InputError(
+            f"device = {device!r} cannot be used; {available}. Leave it out for NumPy on the CPU."
+        ) from error
+    try:
+        torch.empty(0, dtype=torch.float64, device=device)
+    except (RuntimeError, TypeError) as error:
+        raise InputError(
+            f"device = {device!r} has no float64, in which all results are computed; leave it out, "
+            "and move samples that are there to the CPU with X.cpu()."
+        ) from error
+    return array_api_compat.array_namespace(placed), placed.device
+
+
+def devices_here(torch: Any) -> list[str]:
+    """Names of the devices that PyTorch sees on this machine."""
+    return ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+
+
+# Norms and orthonormal columns of the tall matrices that nodes hold.
+
+
+# Columns of a wide matrix to multiply at a time.
+PIECE = 2048
+# BLAS multiplies a matrix of up to this many entries with a vector in one thread.
+SMALL_FOR_BLAS = 2**13
+
+
+def squared_norms(X: Array) -> Array:
+    """Squared Euclidean norms of the columns: (nodes, d, k) -> (nodes, k)."""
+    # NumPy's vecdot strides over the rows for each column; einsum reads the rows in order.
+    return np.einsum("...dk,...dk->...k", X, X) if isinstance(X, np.ndarray) else namespace(X).vecdot(X, X, axis=-2)
+
+
+def column_norms(X: Array) -> Array:
+    """Euclidean norms of the columns: (nodes, d, k) -> (nodes, 1, k)."""
+    return namespace(X).sqrt(squared_norms(X))[:, None, :]
+
+
+def normalised(X: Array) -> Array:
+    """Columns divided by their norms: (nodes, d, k) -> (nodes, d, k)."""
+    return X / column_norms(X)
+
+
+def orthonormal(X: Array) -> Array:
+    """Q of the QR decomposition whose R has no negative diagonal: (nodes, d, k) -> (nodes, d, k)."""
+    xp = namespace(X)
+    Q, R = xp.linalg.qr(X)
+    signs = xp.sign(xp.linalg.diagonal(R))
+    return Q * xp.where(signs == 0, xp.ones_like(signs), signs)[:, None, :]
+
+
+def eigenpairs(T: Array) -> tuple[Array, Array]:
+    """Eigenpairs of symmetric matrices, smallest first: (.., n, n) -> (.., n), (.., n, n)."""
+    try:
+        values, vectors = namespace(T).linalg.eigh(T)
+    except np.linalg.LinAlgError:
+        if not (isinstance(T, np.ndarray) and np.isfinite(T).all()):
+            raise
+        # Divide and conquer in LAPACK fails on some valid matrices with many equal eigenvalues; QR iteration does not.
+        flat = T.reshape(-1, *T.shape[-2:])
+        pairs = [scipy.linalg.eigh(matrix, driver="ev") for matrix in flat]
+        values, vectors = np.stack([pair[0] for pair in pairs]), np.stack([pair[1] for pair in pairs])
+        values, vectors = values.reshape(T.shape[:-1]), vectors.reshape(T.shape)
+    return values, vectors
+
+
+def pieces(rows: Array, columns: int = PIECE) -> list[slice]:
+    """Slices of the last axis of a wide matrix (1, k, d), for products on the CPU that need less memory one by one."""
+    step = columns if isinstance(rows, np.ndarray) else max(1, rows.shape[-1])
+    return [slice(start, start + step) for start in range(0, rows.shape[-1], step)]
+
+
+def turn_in_place(X: Array, small: Array) -> None:
+    """Overwrite X by ``X small``: (1, d, k), (1, k, k)."""
+    rows = X.mT
+    for piece in pieces(rows):
+        rows[:, :, piece] = small.mT @ rows[:, :, piece]
+
+
+def qr_in_place(X: Array) -> Array:
+    """Overwrite a tall matrix X by Q of ``X = Q R``, and return R: (1, d, k) -> (1, k, k)."""
+    d, k = X.shape[-2:]
+    # QR of tall parts (TSQR), each so small that BLAS uses one thread: on this shape threads mostly wait for each
+    # other.
+    count = -(-d // max(4 * k, SMALL_FOR_BLAS // k)) if isinstance(X, np.ndarray) else 1
+    if count == 1:
+        X[...], R = namespace(X).linalg.qr(X)
+        return R
+    parts, triangles = np.array_split(X, count, axis=-2), []
+    for part in parts:
+        part[...], R = np.linalg.qr(part)
+        triangles.append(R)
+    turns = np.concatenate(triangles, axis=-2)
+    R = qr_in_place(turns)
+    for part, turn in zip(parts, np.split(turns, count, axis=-2), strict=True):
+        part[...] = part @ turn
+    return R
+
+
+# Operations that a GPU does in other ways than a CPU, because launching a small kernel costs more than running it.
+
+
+# A long sum is divided into at most MOST_PIECES pieces of at least SHORTEST_PIECE terms.
+MOST_PIECES, SHORTEST_PIECE = 16, 128
+
+
+def small_work_on_host(array: Array) -> AbstractContextManager[Any]:
+    """One BLAS thread for NumPy while a GPU does the large products: for small ones, waking threads takes longer."""
+    return _blas_threads().limit(limits=1, user_api="blas") if on_gpu(array) else nullcontext()
+
+
+@cache
+def _blas_threads() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    # Cached, because finding the libraries takes a few milliseconds.
+    return ThreadpoolController()
+
+
+def inner_products(X: Array, Z: Array) -> tuple[Array, Array]:
+    """``X^T Z`` and the squared norms of the columns of X: (nodes, d, k) twice -> (nodes, k, k) and (nodes, k)."""
+    return _one_product(X, Z) if on_gpu(X) else (X.mT @ Z, squared_norms(X))
+
+
+def add_scaled(X: Array, factor: float, S: Array) -> Array:
+    """Overwrite X by ``X + factor S``, and return it: (nodes, d, k) twice -> (nodes, d, k)."""
+    if on_gpu(X):
+        # One kernel instead of two.
+        return X.add_(S, alpha=factor)
+    X += factor * S
+    return X
+
+
+def subtract_product(Z: Array, X: Array, small: Array) -> Array:
+    """``Z - X small``; on a GPU it overwrites Z: (nodes, d, k) twice, (nodes, k, k) -> (nodes, d, k)."""
+    return Z.baddbmm_(X, small, alpha=-1) if on_gpu(Z) else Z - X @ small
+
+
+def symmetric_product(matrices: Array, X: Array) -> Array:
+    """Symmetric matrices (nodes, d, d) times X: (nodes, d, k) -> (nodes, d, k).
+
+    A GPU reads a few rows faster than a few columns, so there it is ``(X^T C)^T``.
+    """
+    return (X.mT.contiguous() @ matrices.mT).mT if on_gpu(X) else matrices @ X
+
+
+def stacked(tensors: list[Array]) -> Array:
+    """Stack tensors of one shape along a new first axis, without a copy if they are adjacent in memory: (n, ..)."""
+    first = tensors[0]
+    memory, begin, size = first.untyped_storage().data_ptr(), first.storage_offset(), first.numel()
+    for index, tensor in enumerate(tensors):
+        is_next = tensor.untyped_storage().data_ptr() == memory and tensor.storage_offset() == begin + index * size
+        if not (is_next and tensor.is_contiguous()):
+            return namespace(first).stack(tensors)
+    return first.as_strided((len(tensors), *first.shape), (size, *first.stride()))
+
+
+def _one_product(X: Array, Z: Array) -> tuple[Array, Array]:
+    """``inner_products`` from one product ``X^T [Z X]`` whose sum over d is divided into pieces.
+
+    A GPU computes a k x k result on a single processor, however long the sum; pieces run on several. They are summed by
+    a product with ones, which takes half the time of a short reduction.
+    """
+    xp = namespace(X)
+    nodes, d, k = X.shape
+    pieces = _piece_count(d)
+    cut = [xp.permute_dims(xp.reshape(A.mT, (nodes, k, pieces, d // pieces)), (2, 0, 1, 3)) for A in (Z, X)]
+    rows = xp.reshape(xp.concat(cut, axis=2), (pieces * nodes, 2 * k, d // pieces))
+    products = xp.reshape(rows[:, k:, :] @ rows.mT, (pieces, nodes * k * 2 * k))
+    products = xp.reshape(products.mT @ _ones(pieces, xp, X.dtype, X.device), (nodes, k, 2 * k))
+    return products[:, :, :k], xp.linalg.diagonal(products[:, :, k:])
+
+
+@cache
+def _ones(count: int, xp: Namespace, dtype: Any, device: Any) -> Array:
+    # Cached, because making them takes a kernel too. A CUDA graph is warmed up first, so it does not capture them.
+    return xp.ones(count, dtype=dtype, device=device)
+
+
+@cache
+def _piece_count(length: int) -> int:
+    """Number of equal pieces for a sum of this length."""
+    most = max(1, min(MOST_PIECES, length // SHORTEST_PIECE))
+    return next(count for count in range(most, 0, -1) if length % count == 0)
+
+
+# The first axis of an array, over the nodes in this process; one copy may stand for all of them.
+
+
+def everywhere(array: Array, n_nodes: int) -> Array:
+    """The same values at ``n_nodes`` nodes, without a copy: (1, ...) -> (n_nodes, ...)."""
+    return namespace(array).broadcast_to(array, (n_nodes, *array.shape[1:]))
+
+
+def is_everywhere(array: Array) -> bool:
+    """Whether several nodes share one copy, as made by ``everywhere``."""
+    if array.shape[0] < 2:
+        return False
+    if isinstance(array, np.ndarray):
+        return array.strides[0] == 0
+    return array_api_compat.is_torch_array(array) and array.stride(0) == 0
+
+
+def held(array: Array) -> Array:
+    """A single copy if all nodes share it, else the whole array: (nodes, ...) -> (1 or nodes, ...)."""
+    return array[:1, ...] if is_everywhere(array) else array
+
+
+class Parts:
+    """An array (nodes, ...) whose parts are made one after the other, when they are needed, and need not be kept.
+
+    make : function of a node's position that gives its part, a new array (1, ...); shape, dtype : of the whole array.
+    """
+
+    def __init__(self, make: Callable[[int], Array], n_nodes: int, like: Array) -> None:
+        self.make, self.shape, self.dtype = make, (n_nodes, *like.shape[1:]), like.dtype
+
+
+def whole(array: Array | Parts) -> Array:
+    """All parts in one array; an array is returned as it is."""
+    if not isinstance(array, Parts):
+        return array
+    parts = [array.make(node) for node in range(array.shape[0])]
+    return namespace(parts[0]).concat(parts)

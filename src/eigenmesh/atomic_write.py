@@ -1,0 +1,131 @@
+"""Write one file or several, completely or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eigenmesh.errors import InputError, UnreadableFileError
+
+
+def require_writable(path: str | os.PathLike[str]) -> Path:
+    """Raise before any work if a file cannot be written there later."""
+    path, folder = Path(path), Path(path).parent
+    if path.is_dir():
+        raise UnreadableFileError(f"cannot write {path}: it is a folder; give a file name.")
+    if not folder.is_dir():
+        raise UnreadableFileError(f"cannot write {path}: there is no folder {folder}; make it first.")
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UnreadableFileError(f"cannot write {path}: {error.strerror}; choose another folder.") from error
+    if path.exists() and not os.access(path, os.W_OK):
+        raise UnreadableFileError(f"cannot write {path}: permission denied; choose another name.")
+    return path
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the path of a new file in the folder of ``path``; after the block, it replaces ``path`` atomically."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        # Created like any new file, so that the user's umask applies.
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        yield temporary
+        # On the disk before the old file is replaced: otherwise a power cut could leave an empty file.
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def write_atomically(path: Path, write: Any) -> None:
+    """Call ``write(file)`` on a temporary file in the folder of ``path``, then move it there."""
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        write(file)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush the names in a folder to the disk, if the system allows it."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        with contextlib.suppress(OSError):
+            os.fsync(handle)
+        os.close(handle)
+
+
+def save_arrays(path: str | os.PathLike[str], arrays: dict[str, Any]) -> None:
+    """Write arrays to an .npz file, completely or not at all."""
+    write_atomically(Path(path), lambda file: np.savez_compressed(file, **arrays))
+
+
+def save_json(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
+    """Write a JSON file, completely or not at all."""
+    save_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def save_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file in UTF-8, completely or not at all."""
+    write_atomically(Path(path), lambda file: file.write(text.encode()))
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A file to be written; a private one can be read only by its owner."""
+
+    path: Path
+    content: bytes
+    private: bool = False
+
+
+def write_new(files: Iterable[NewFile]) -> None:
+    """Write all files and the folders they need, or none; existing files are never overwritten."""
+    files = tuple(files)
+    # Also finds broken symbolic links.
+    existing = [file.path for file in files if os.path.lexists(file.path)]
+    if existing:
+        there = f" and {len(existing) - 1} more exist" if len(existing) > 1 else " exists"
+        raise InputError(f"{existing[0]}{there} already, and nothing is overwritten; give another folder.")
+    written: list[Path] = []
+    folders: list[Path] = []
+    try:
+        for file in files:
+            folder = file.path.parent
+            for missing in reversed([above for above in (folder, *folder.parents) if not above.exists()]):
+                missing.mkdir(mode=0o700 if missing == folder else 0o755)
+                folders.append(missing)
+            # The mode is set at creation, so others can never read it; O_EXCL never opens an existing file.
+            handle = os.open(file.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if file.private else 0o644)
+            written.append(file.path)
+            with os.fdopen(handle, "wb") as out:
+                out.write(file.content)
+                out.flush()
+                os.fsync(out.fileno())
+    except BaseException as error:
+        _remove(written, folders)
+        if isinstance(error, OSError):
+            fix = "all new files were removed. Choose another folder."
+            raise UnreadableFileError(f"cannot write {error.filename}: {error.strerror}; {fix}") from error
+        raise
+
+
+def _remove(written: list[Path], folders: list[Path]) -> None:
+    for path in written:
+        path.unlink(missing_ok=True)
+    for folder in reversed(folders):
+        # Someone else may have put a file there meanwhile.
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()

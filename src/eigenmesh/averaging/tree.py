@@ -1,0 +1,141 @@
+"""Tree averaging: sum up a spanning tree, then send the average down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import networkx as nx
+import numpy as np
+from scipy import sparse
+
+from eigenmesh.arrays import Array
+from eigenmesh.averaging.base import LinearAverage, LinearNetwork, LinearRound
+from eigenmesh.graphs import Weights
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Sum up a breadth-first spanning tree rooted at the centre of the graph, divide by M, and send the mean down.
+
+    It takes ``2 x height`` rounds and only ``2 (M - 1)`` messages, and every node ends with the same bits. It relies on
+    every link of the tree, so it is for static, reliable networks. With one-way links, one tree of links towards the
+    root is used on the way up and another one on the way down; the rounds are the sum of both heights.
+    """
+
+    def prepare(self, weights: Weights) -> TreeAverage:
+        root, graph, n_nodes = weights.spectrum.centre, weights.graph, weights.n_nodes
+        away = _levels(graph, root)
+        towards = _levels(graph.reverse(copy=False), root) if graph.is_directed() else away
+        up = tuple(_from_children(level, n_nodes) for level in reversed(towards))
+        down = tuple(_from_parents(level, n_nodes) for level in away)
+        return TreeAverage(root, up, down, n_nodes)
+
+
+@dataclass(frozen=True)
+class TreeAverage(LinearAverage):
+    """Tree averaging prepared for one network. It is exact up to the rounding of its sums."""
+
+    root: int
+    up: tuple[LinearRound, ...]
+    down: tuple[LinearRound, ...]
+    size: int
+
+    @property
+    def n_nodes(self) -> int:
+        return self.size
+
+    @property
+    def rounds(self) -> int:
+        return len(self.up) + len(self.down)
+
+    @property
+    def messages(self) -> int:
+        # Each link of the tree once up and once down.
+        return 2 * (self.n_nodes - 1)
+
+    @property
+    def in_turn(self) -> int:
+        return sum(level.in_turn for level in (*self.up, *self.down))
+
+    def __call__(self, network: LinearNetwork, array: Array) -> Array:
+        for level in self.up:
+            (array,) = network.combine(level, array)
+        # Only the root's value is used from here on; the others are overwritten on the way down.
+        return self.from_root(network, array / self.n_nodes)
+
+    def total(self, network: LinearNetwork, array: Array) -> Array:
+        """The sum over all nodes, at every node: (nodes, ...) -> (nodes, ...)."""
+        for level in self.up:
+            (array,) = network.combine(level, array)
+        return self.from_root(network, array)
+
+    def from_root(self, network: LinearNetwork, array: Array) -> Array:
+        """The value of the root, at every node: (nodes, ...) -> (nodes, ...)."""
+        return network.broadcast(self.down, self.root, array)
+
+
+def _levels(graph: nx.Graph, root: int) -> list[list[tuple[int, int]]]:
+    """Pairs (child, parent) of a breadth-first tree, grouped by distance from the root."""
+    levels, depth = list[list[tuple[int, int]]](), {root: 0}
+    for child, parent in nx.bfs_predecessors(graph, root):
+        depth[child] = depth[parent] + 1
+        if depth[child] > len(levels):
+            levels.append([])
+        levels[-1].append((child, parent))
+    return levels
+
+
+def _from_children(level: list[tuple[int, int]], n_nodes: int) -> LinearRound:
+    """A round in which parents add the values of their children on this level, given as pairs (child, parent)."""
+    nodes, (child, parent) = np.arange(n_nodes), np.array(level).T
+    places = np.concatenate([nodes, parent]), np.concatenate([nodes, child])
+    return LinearRound(sparse.csr_array((np.ones(n_nodes + len(level)), places), shape=(n_nodes, n_nodes)))
+
+
+def _from_parents(level: list[tuple[int, int]], n_nodes: int) -> LinearRound:
+    """A round in which children on this level take the value of their parent."""
+    source = np.arange(n_nodes)
+    child, parent = np.array(level).T
+    source[child] = parent
+    entries = (np.ones(n_nodes), (np.arange(n_nodes), source))
+    return LinearRound(sparse.csr_array(entries, shape=(n_nodes, n_nodes)))
+
+
+# All-reduce: average with the transport's collective operation, if it has one.
+
+
+@dataclass(frozen=True)
+class AllReduce:
+    """Mean over all nodes by the transport's all-reduce: the sum of ``x_i / M``.
+
+    MPI and torch.distributed have one. It connects all nodes, whatever the graph, so it suits clusters, not
+    organisations that reach only their neighbours. It counts as one round and ``2 (M - 1)`` messages, the fewest that
+    can sum and distribute.
+    """
+
+    def prepare(self, weights: Weights) -> AllReduceAverage:
+        messages = 2 * (weights.n_nodes - 1)
+        # On average a node sends each part twice: once to sum it, once to distribute it.
+        return AllReduceAverage(weights.n_nodes, messages, messages / weights.n_nodes)
+
+
+@dataclass(frozen=True)
+class AllReduceAverage:
+    """All-reduce prepared for one network."""
+
+    n_nodes: int
+    messages: int
+    in_turn: float
+    rounds: int = 1
+
+    @property
+    def accuracy(self) -> float:
+        """A sum of M numbers, in any order, is off by at most ``M eps / 2`` times the sum of their absolute values."""
+        return 0.0 if self.n_nodes == 1 else self.n_nodes**0.5 * float(np.finfo(np.float64).eps) / 2
+
+    def __call__(self, network: LinearNetwork, array: Array) -> Array:
+        return network.reduced_mean(array)
+
+    def total(self, network: LinearNetwork, array: Array) -> Array:
+        """The sum over all nodes, at every node: (nodes, ...) -> (nodes, ...)."""
+        return network.reduced_sum(array)

@@ -1,0 +1,190 @@
+"""``eigenmesh compare``: solvers on the same data, network and start, error against cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+from eigenmesh.atomic_write import require_writable, save_text
+from eigenmesh.cli import options
+from eigenmesh.cli.fit import DEFAULT_COMPONENTS
+from eigenmesh.cli.messages import Messages
+from eigenmesh.cli.options import METHOD, OUTPUT, option, takes_table
+from eigenmesh.cli.output import make_folder
+from eigenmesh.cli.problem import Problem, parse_solvers, read_problem
+from eigenmesh.data import TableOptions
+from eigenmesh.errors import InputError, MissingExtraError
+from eigenmesh.experiments.claims import CostRow, Line, costs_csv, line_of, lines_csv
+from eigenmesh.experiments.figures import Axis, cost_table, errors_picture
+from eigenmesh.experiments.problems import ROUNDS_ALONE, Comparison, leading_eigenvectors, pooled_covariance
+from eigenmesh.experiments.runs import UNITS, Curve, follow
+from eigenmesh.experiments.settings import Method
+from eigenmesh.fitting import Request, prepare
+from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
+from eigenmesh.report import require_picture, save_picture
+from eigenmesh.report.tables import facts_table
+from eigenmesh.solvers import SOLVERS, random_basis
+from eigenmesh.words import canonical_name, find_name
+
+DEFAULT_SOLVERS = "fast-pca,deepca,block-krylov"
+DEFAULT_OUT = (Path("out/compare"),)
+
+SOLVERS_HELP = f"Names, with settings: fast-pca:step_size=0.1,sa-dot:start=2,cap=30,oi. From: {', '.join(SOLVERS)}."
+OUT_HELP = "A folder for pictures and tables; or a file, .png, .svg, .pdf or .csv (the table). Can be repeated."
+
+Solvers = Annotated[str, option(METHOD, "NAME[:FIELD=VALUE],...", SOLVERS_HELP)]
+Cost = Annotated[str, option(OUTPUT, "UNIT", f"What is counted: {', '.join(UNITS)}.")]
+Out = Annotated[list[Path], option(OUTPUT, "FOLDER|FILE", OUT_HELP, "--out")]
+
+
+@takes_table
+def compare(
+    data: options.Sources,
+    table: TableOptions,
+    solvers: Solvers = DEFAULT_SOLVERS,
+    split: options.SplitName = None,
+    missing: options.Missing = "error",
+    scale: options.Scale = False,
+    nodes: options.Nodes = None,
+    topology: options.Topology = "erdos_renyi",
+    weights: options.WeightsName = "auto",
+    averaging: options.AveragingName = "auto",
+    components: options.ComponentCount = None,
+    max_rounds: options.MaxRounds = DEFAULT_MAX_ROUNDS,
+    covariance: options.CovarianceName = "auto",
+    seed: options.Seed = 0,
+    cost: Cost = "rounds",
+    out: Out = list(DEFAULT_OUT),  # noqa: B006 - Typer copies it
+    quiet: options.Quiet = False,
+) -> None:
+    """Compare solvers on the same data: how much each costs to reach a given error.
+
+    All solvers get the same data, network and start. The error is the squared sine of the angle to the true component,
+    averaged over nodes and components; this command computes the truth from the pooled data, which no node could.
+    Centralised methods (oi, seq-pm, krasulina, sanger) run in one place on the pooled data and count one unit per
+    iteration. **--averaging auto** takes the exact average with the fewest rounds, or a tree if bytes are counted.
+
+    Examples:
+
+    - `eigenmesh compare digits -k 3 --solvers fast-pca,deepca,block-krylov`
+
+    - `eigenmesh compare digits --solvers "fast-pca:step_size=0.002,deepca:mixes=5,oi" --cost matrices --out digits.png`
+
+    - `eigenmesh compare a.csv b.csv c.csv --topology path --cost bytes --out comparison`
+    """
+    messages = Messages.of(quiet)
+    methods = parse_methods(solvers)
+    cost = canonical_name("unit of cost", cost, UNITS)
+    files = Files.checked(out, data)
+    request = Request.parse(
+        n_components=components or DEFAULT_COMPONENTS,
+        at_most=components is None,
+        # The covariance is stored in the form that suits the solver that multiplies with it most often.
+        solver=max((method.solver for method in methods), key=lambda solver: solver.traits.expected_products),
+        averaging="tree" if cost == "bytes" and find_name(averaging, ["auto"]) else averaging,
+        max_rounds=max_rounds,
+        scale=scale,
+        missing=missing,
+        covariance=covariance,
+        random_state=seed,
+        costs=ROUNDS_ALONE,
+    )
+    problem = read_problem(
+        messages, data, request.layout_seed, table=table, split=split, nodes=nodes, topology=topology, weights=weights
+    )
+    with messages.waiting("computing the true components"):
+        comparison = _comparison(request, problem)
+    messages.print(facts_table(problem.facts(comparison.prepared.moments.n_samples)))
+    curves = _run(messages, methods, comparison, max_rounds)
+    rows = [CostRow.of(method, [curve]) for method, curve in curves]
+    written = _write(files, problem, rows, curves, cost)
+    messages.print(cost_table(rows, cost))
+    for path in written:
+        messages.print(f"wrote {path}")
+    if files.undrawn is not None:
+        messages.alert(f"no picture: {files.undrawn}", style="yellow")
+
+
+@dataclass
+class Files:
+    """Where pictures and tables go; ``undrawn`` is the reason if no pictures can be drawn."""
+
+    pictures: list[Path] = field(default_factory=list)
+    costs: list[Path] = field(default_factory=list)
+    errors: list[Path] = field(default_factory=list)
+    undrawn: MissingExtraError | None = None
+
+    @classmethod
+    def checked(cls, out: Sequence[Path], inputs: Sequence[str]) -> Files:
+        """Raise now if any file could not be written later, or would overwrite an input."""
+        files = cls()
+        for path in out:
+            if path.is_dir() or not path.suffix:
+                make_folder(path)
+                files.pictures += [path / "compare.png", path / "compare.svg"]
+                files.costs.append(path / "costs.csv")
+                files.errors.append(path / "errors.csv")
+            else:
+                (files.costs if path.suffix.lower() == ".csv" else files.pictures).append(path)
+        taken = {Path(name).resolve() for name in inputs}
+        for path in (*files.costs, *files.errors, *files.pictures):
+            if path.resolve() in taken:
+                raise InputError(f"{path} is an input already; choose another name.")
+        for path in (*files.costs, *files.errors):
+            require_writable(path)
+        try:
+            for path in files.pictures:
+                require_picture(path)
+        except MissingExtraError as error:
+            files.pictures, files.undrawn = [], error
+        return files
+
+
+def _comparison(request: Request, problem: Problem) -> Comparison:
+    prepared = prepare(request, problem.data)
+    k = int(prepared.n_components)
+    _, truth = leading_eigenvectors(pooled_covariance(prepared.covariance, prepared.facts.n_nodes), k)
+    return Comparison(prepared, truth, random_basis(prepared.facts.n_features, k, prepared.seed))
+
+
+def _run(
+    messages: Messages, methods: Sequence[Method], comparison: Comparison, max_rounds: int
+) -> list[tuple[Method, Curve]]:
+    curves = []
+    for number, method in enumerate(methods, start=1):
+        if not messages.quiet:
+            messages.alert(f"{number} of {len(methods)}: {method.label}", style="none")
+        with messages.log() as log:
+            curves.append((method, follow(method, comparison, max_rounds, log)))
+    return curves
+
+
+def _write(
+    files: Files, problem: Problem, rows: Sequence[CostRow], curves: Sequence[tuple[Method, Curve]], cost: str
+) -> list[Path]:
+    # Centralised methods send nothing, so they are left out where the axis counts bytes.
+    lines: list[Line] = [line_of(m, [c], cost) for m, c in curves if not (cost == "bytes" and m.centralised)]
+    for path in files.costs:
+        save_text(path, costs_csv([(problem.name, rows)]))
+    for path in files.errors:
+        save_text(path, lines_csv([(problem.name, lines)], cost))
+    pictures = files.pictures if lines else []
+    if pictures:
+        about = f"{problem.topology}, {problem.shards.n_nodes} nodes, {problem.split} split"
+        figure = errors_picture([Axis(problem.name, about, lines, cost)])
+        for path in pictures:
+            save_picture(figure, path)
+    return [*files.costs, *files.errors, *pictures]
+
+
+def parse_methods(text: str) -> list[Method]:
+    """Methods from the solvers of --solvers; those of the same name are told apart by their settings."""
+    methods = [Method(solver.name, solver) for solver in parse_solvers(text)]
+    names = Counter(method.label for method in methods)
+    return [
+        replace(method, label=f"{method.label} ({method.words})") if names[method.label] > 1 else method
+        for method in methods
+    ]

@@ -1,0 +1,303 @@
+"""``eigenmesh demo``: a complete fit, from data to picture and report, that needs no input."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from eigenmesh.cli.messages import Messages
+from eigenmesh.cli.options import Live, option
+from eigenmesh.cli.output import make_folder, require_report, write_fit_report
+from eigenmesh.cli.problem import Problem, read_problem
+from eigenmesh.cli.process import NOT_CONVERGED, signals_interrupt
+from eigenmesh.cli.site_keys import make_network
+from eigenmesh.cli.watch import shown
+from eigenmesh.data import load
+from eigenmesh.errors import InputError, MissingExtraError, TransportError, import_extra
+from eigenmesh.events import Entry
+from eigenmesh.fitting import Fit, Request, fit, prepare
+from eigenmesh.graphs import TOPOLOGIES
+from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
+from eigenmesh.metrics import sin_squared
+from eigenmesh.model import read_model
+from eigenmesh.report import require_picture, save_picture
+from eigenmesh.report.tables import facts_table, sites_table
+from eigenmesh.solvers import SOLVERS
+from eigenmesh.words import canonical_name, readable_bytes
+
+DATA_SET = "digits"
+# The rest is of the demo with peers.
+NAMES = ("oslo", "bergen", "tromso", "bodo", "voss", "hamar", "narvik", "molde", "alta", "lom", "vardo")
+COMPONENTS = 3
+TOL = 1e-8
+# FAST-PCA with a short step takes some seconds; an exact solver would end before a site could be killed. FAST-PCA mixes
+# blocks, which cannot be masked.
+SETTINGS = {"n_components": COMPONENTS, "tol": TOL, "max_rounds": 20000, "patience_s": 60, "solver": "fast-pca"}
+SETTINGS["privacy"] = "open"
+STEP_SIZE = 0.001
+KILL_AT_ROUND = 200
+# A file that marks the folder of a demo, which the next demo may remove.
+MARKER = ".eigenmesh-demo"
+LIMIT_S = 300.0
+
+
+def demo(
+    components: Annotated[int, option(None, "K", "How many components.", "--components", "-k", min=1)] = 5,
+    nodes: Annotated[int, option(None, "M", "How many nodes.", min=1)] = 20,
+    topology: Annotated[str, option(None, "NAME", "Network: erdos_renyi, cycle, grid, star, ...")] = "erdos_renyi",
+    split: Annotated[
+        str, option(None, "NAME", "How digits are split over nodes: random, label, dirichlet:0.1, ...")
+    ] = "random",
+    solver: Annotated[str, option(None, "NAME", f"{', '.join(SOLVERS)}.")] = "block-krylov",
+    max_rounds: Annotated[int, option(None, "N", "Budget of neighbour exchanges.", min=1)] = DEFAULT_MAX_ROUNDS,
+    seed: Annotated[int, option(None, "N", "Seed of split, graph and start.", min=0)] = 0,
+    out: Annotated[Path, option(None, "FILE", "The picture, .png, .svg or .pdf; its folder is created.")] = Path(
+        "out/demo.png"
+    ),
+    report: Annotated[
+        Path | None, option(None, "FILE.html", "The report; by default next to the picture.", "--report")
+    ] = None,
+    live: Live = False,
+    peers: Annotated[
+        int | None, option(None, "M", "Run M real processes with certificates instead, and kill one during the run.")
+    ] = None,
+) -> None:
+    """Watch 20 nodes find the components of handwritten digits, each holding only some of the images.
+
+    1,797 images are split over the nodes of a random network. The nodes talk only to their neighbours and end with
+    the components of the pooled images. The table shows the bound that the nodes certify themselves, next to the true
+    angle, which only this command can compute, because it has all images in one place.
+
+    Examples:
+
+    - `eigenmesh demo`
+
+    - `eigenmesh demo --peers 5`
+
+    - `eigenmesh demo --topology cycle -k 3 --out cycle.svg`
+
+    - `eigenmesh demo --split label`
+
+    - `eigenmesh demo --solver fast-pca`
+    """
+    messages = Messages.of(live=live)
+    if peers is not None:
+        page_file = require_report(report or make_folder(out.parent) / "peers-demo.html")
+        if not demo_with_peers(messages, peers, out.parent / "peers-demo", page_file):
+            raise typer.Exit(NOT_CONVERGED)
+        return
+    topology = canonical_name("topology", topology, TOPOLOGIES)
+    request = Request.parse(n_components=components, solver=solver, max_rounds=max_rounds, random_state=seed)
+    if report is not None:
+        # Checked before any folder is created.
+        require_report(report)
+    picture = _picture_path(out)
+    page_file = require_report(report or out.with_suffix(".html"))
+    problem = read_problem(messages, [DATA_SET], request.layout_seed, split=split, nodes=nodes, topology=topology)
+    prepared = prepare(request, problem.data)
+    messages.print(facts_table(problem.facts(prepared.moments.n_samples)))
+    truth = _pooled_eigenvectors(problem, components)
+    entries: list[Entry] = []
+    with messages.page(problem.title) as page:
+        planned = problem.planned(request)
+        with messages.log(None, page, entries.append) as log:
+            if planned is not None:
+                log.emit(planned)
+            fitted = fit(prepared, events=log, reference=truth)
+            log.emit(fitted.result.ended)
+        written = [_draw(fitted, problem, picture), write_fit_report(page_file, entries, fitted, problem)]
+        node_vectors = np.swapaxes(fitted.result.node_components, 1, 2)
+        messages.print_fit(fitted, np.sqrt(sin_squared(node_vectors, truth).max(axis=0)))
+        for path in written:
+            if isinstance(path, MissingExtraError):
+                messages.alert(f"no picture: {path}", style="yellow")
+            else:
+                messages.print(f"wrote {path}")
+    if not fitted.result.converged:
+        raise typer.Exit(NOT_CONVERGED)
+
+
+def _draw(fitted: Fit, problem: Problem, picture: Path | MissingExtraError) -> Path | MissingExtraError:
+    """Draw the picture and return its path; if matplotlib is missing, the error."""
+    if isinstance(picture, MissingExtraError):
+        return picture
+    held = f"held by {fitted.result.n_nodes} nodes ({problem.split} split)"
+    title = f"PCA of {fitted.moments.n_samples:,} handwritten digits {held}"
+    return save_picture(problem.picture(fitted, title), picture)
+
+
+def _picture_path(path: Path) -> Path | MissingExtraError:
+    """Create the folder and return the path; if matplotlib is missing, the error: the demo runs without a picture."""
+    make_folder(path.parent)
+    try:
+        return require_picture(path)
+    except MissingExtraError as error:
+        return error
+
+
+def _pooled_eigenvectors(problem: Problem, n_components: int) -> np.ndarray:
+    """The components of the pooled images, which no node can compute alone: (d, K)."""
+    samples = np.concatenate([block.read(slice(None)) for block in problem.shards.blocks])
+    vectors = np.linalg.eigh(np.cov(samples, rowvar=False))[1]
+    return np.ascontiguousarray(vectors[:, ::-1][:, :n_components])
+
+
+def demo_with_peers(messages: Messages, n_peers: int, folder: Path, report: Path) -> bool:
+    """Run a network of sites, kill one and start it again; True if all sites find the components of the pooled data.
+
+    The page and the report are those of a neighbour of the killed site.
+    """
+    import_extra("cryptography", "peers", "a demo with peers")
+    if not 3 <= n_peers <= len(NAMES):
+        raise InputError(f"--peers {n_peers} must be between 3 and {len(NAMES)}.")
+    sites = _Sites(messages, NAMES[:n_peers], folder)
+    messages.print(
+        f"{n_peers} sites in {folder}, in a ring, each with a key, a certificate and its part of 1,797 images."
+    )
+    with shown(messages, folder / sites.names[n_peers // 2 - 1] / "site.toml", report):
+        _run(messages, sites)
+        return sites.compare()
+
+
+@signals_interrupt()
+def _run(messages: Messages, sites: _Sites) -> None:
+    """Run the sites; kill one of them during the run and start it again."""
+    victim = sites.names[len(sites.names) // 2]
+    try:
+        for name in sites.names:
+            sites.start(name)
+        sites.wait_for_round(victim, KILL_AT_ROUND)
+        sites.processes[victim].kill()
+        sites.processes[victim].wait()
+        messages.print(f"killed {victim} at round {sites.round(victim):,}; the others wait for it")
+        time.sleep(2)
+        sites.start(victim)
+        messages.print(f"started {victim} again; it continues from its journal")
+        sites.wait_for_all()
+    finally:
+        sites.end()
+
+
+class _Sites:
+    """Folders and processes of the sites."""
+
+    def __init__(self, messages: Messages, names: tuple[str, ...], folder: Path) -> None:
+        self.messages, self.names, self.folder = messages, names, folder
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.samples = load("digits").X
+        # The folder of an earlier demo is removed; any other folder is left alone.
+        if (folder / MARKER).exists():
+            shutil.rmtree(folder)
+        if folder.exists():
+            raise InputError(f"{folder} exists and was not created by this demo; move it, or choose another --out.")
+        folder.mkdir(parents=True)
+        (folder / MARKER).touch()
+        (folder / "network.toml").write_text(_network(names))
+        make_network(folder / "network.toml", folder)
+        for place, name in enumerate(names):
+            np.save(folder / name / "data.npy", self.samples[place :: len(names)])
+            settings = folder / name / "site.toml"
+            settings.write_text(settings.read_text().replace('file = "data.csv"', 'file = "data.npy"'))
+
+    def start(self, name: str) -> None:
+        with open(self.folder / name / "said.txt", "ab") as said:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "eigenmesh", "site", "run", str(self.folder / name / "site.toml")],
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                env={"OMP_NUM_THREADS": "1", **os.environ},
+            )
+
+    def round(self, name: str) -> int:
+        try:
+            return int(json.loads((self.folder / name / "out" / "status.json").read_text())["round"])
+        except (OSError, ValueError):
+            return 0
+
+    def wait_for_round(self, name: str, wanted: int) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        with self.messages.waiting("peers are starting and working"):
+            while self.round(name) < wanted:
+                self._require(self.processes[name].poll() is None, name, "ended before it could be killed")
+                self._require(time.monotonic() < deadline, name, f"has not reached round {wanted}")
+                time.sleep(0.05)
+
+    def wait_for_all(self) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        with self.messages.waiting("peers are working"):
+            for name, process in self.processes.items():
+                try:
+                    status = process.wait(max(0.1, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    status = None
+                self._require(status == 0, name, "failed or did not end in time")
+
+    def _require(self, right: bool, name: str, words: str) -> None:
+        if not right:
+            raise TransportError(f"{name} {words}; see {self.folder / name / 'said.txt'}.")
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.wait()
+
+    def compare(self) -> bool:
+        """Print a table that compares every site's result with the components of the pooled samples."""
+        vectors = np.linalg.eigh(np.cov(self.samples, rowvar=False))[1][:, ::-1][:, :COMPONENTS]
+        rows: dict[str, tuple[str, ...]] = {}
+        worst = 0.0
+        for name in self.names:
+            numbers = json.loads((self.folder / name / "out" / "result.json").read_text())
+            components = read_model(self.folder / name / "out" / "result.npz").components
+            sine = float(np.sqrt(sin_squared(components.T[np.newaxis], vectors)).max())
+            sent = (self.folder / name / "out" / "audit.jsonl").read_text().splitlines()
+            size = sum(json.loads(line).get("bytes", 0) for line in sent)
+            rows[name] = (f"{numbers['error_bound']:.1e}", f"{sine:.1e}", f"{len(sent):,}", readable_bytes(size))
+            worst = max(worst, sine)
+        self.messages.print(sites_table(rows))
+        if worst <= TOL:
+            self.messages.print(
+                f"All {len(self.names)} sites have the components of the pooled images, to {worst:.1e}."
+            )
+        else:
+            self.messages.print(f"The worst angle is {worst:.1e}, above {TOL:g}.")
+        self.messages.print(
+            f"to see what a site sent: eigenmesh site audit {self.folder / self.names[0] / 'out' / 'audit.jsonl'}"
+        )
+        return worst <= TOL
+
+
+def _network(names: tuple[str, ...]) -> str:
+    """A ring of sites on loopback, as a NETWORK.toml."""
+    edges = [[name, names[(place + 1) % len(names)]] for place, name in enumerate(names)]
+    lines = ['run = "demo"', f"edges = {json.dumps(edges)}"]
+    for name, port in zip(names, _free_ports(len(names)), strict=True):
+        address = json.dumps(f"127.0.0.1:{port}")
+        lines += ["[[site]]", f"name = {json.dumps(name)}", f"address = {address}", f"listen = {address}"]
+    lines += ["[settings]", *(f"{key} = {json.dumps(value)}" for key, value in SETTINGS.items())]
+    lines += ["[settings.solver_parameters]", f"step_size = {STEP_SIZE}"]
+    return "\n".join(lines) + "\n"
+
+
+def _free_ports(count: int) -> list[int]:
+    """Free ports. All sockets stay open until the last port is found, so that no port comes twice."""
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for each in held:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in held]
+    finally:
+        for each in held:
+            each.close()

@@ -1,0 +1,164 @@
+"""``eigenmesh fit --stream``: batches are the files of folders, or runs of rows of files."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from eigenmesh.cli.messages import Messages, note_node
+from eigenmesh.cli.options import StreamOptions
+from eigenmesh.cli.output import Outputs, wait_until_all_have_written, write_report
+from eigenmesh.cli.problem import DEFAULT_SPLIT, has_rank, read_edge_list, read_one, with_rank
+from eigenmesh.data import READERS, LabelSplit, Table, TableOptions, as_source, kind_of, split_by_name
+from eigenmesh.errors import DataError, InputError, UnreadableFileError
+from eigenmesh.estimator import StreamingPCA
+from eigenmesh.events import Entry, event_log
+from eigenmesh.fitting import fit_numbers, model_of
+from eigenmesh.graphs import Weights
+from eigenmesh.report import run_picture, save_picture
+from eigenmesh.transports import transport_by_name, transport_kind
+
+BATCH_ROWS = 1000
+TITLE = "PCA of a stream"
+
+
+class BatchOfTables(NamedTuple):
+    """One table per source, None if the source has no samples in this batch; the name identifies the batch."""
+
+    name: str
+    tables: Sequence[Table | None]
+
+
+def batches_of(data: Sequence[str], options: TableOptions, batch_rows: int | None) -> Iterator[BatchOfTables]:
+    """Batches in order. In folders, files of the same name are one batch; of files, every ``batch_rows`` rows are."""
+    folders = [Path(name).is_dir() for name in data]
+    if any(folders) and not all(folders):
+        raise InputError(
+            f"{data[folders.index(False)]} is not a folder, but other sources are; give only folders or only files."
+        )
+    if all(folders):
+        found = [{file.name: file for file in Path(name).iterdir() if kind_of(file) in READERS} for name in data]
+        names = sorted(set().union(*found))
+        if not names:
+            raise UnreadableFileError(f"{data[0]} has no file to read; eigenmesh reads {', '.join(READERS)}.")
+        for name in names:
+            here = [None if name not in files else read_one(str(files[name]), options) for files in found]
+            for number, pieces in enumerate(zip_longest(*(_pieces(table, batch_rows) for table in here))):
+                yield BatchOfTables(f"{name} {number}" if batch_rows else name, pieces)
+        return
+    tables = [read_one(name, options) for name in data]
+    rows = batch_rows or BATCH_ROWS
+    for number, pieces in enumerate(zip_longest(*(_pieces(table, rows) for table in tables))):
+        yield BatchOfTables(f"rows {number * rows} to {(number + 1) * rows - 1}", pieces)
+
+
+def _pieces(table: Table | None, rows: int | None) -> Iterator[Table]:
+    if table is not None:
+        step = rows or max(1, table.n_samples)
+        for start in range(0, table.n_samples, step):
+            yield table.take(slice(start, min(start + step, table.n_samples)))
+
+
+def fit_stream(
+    messages: Messages,
+    outputs: Outputs,
+    data: Sequence[str],
+    table: TableOptions,
+    asked: StreamOptions,
+    *,
+    transport: str | None,
+    topology: str,
+    nodes: int | None,
+    split: str | None,
+    **settings: Any,
+) -> bool:
+    """Fit every batch, print a line for each, and write the final result; True if the last batch converged."""
+    if table.weight_column is not None:
+        raise InputError("--weight-column cannot be used with --stream, which counts every row once; leave it out.")
+    graph = read_edge_list(topology, nodes)
+    settings |= {"topology": graph or topology, "n_nodes": None if graph else nodes, **asked.of_the_estimator}
+    engine = None if transport is None else transport_kind(transport, settings["device"])
+    link = None
+    with ExitStack() as stack:
+        if engine is not None and engine.run_nodes is None:
+            if len(data) != 1 or not has_rank(data[0]):
+                raise InputError(
+                    f"with --transport {engine.name} every node reads its own data; name it like site-{{rank}}."
+                )
+            link = stack.enter_context(transport_by_name(engine.name, device=settings["device"]))
+            note_node(link.rank)
+            messages, outputs = (messages if link.rank == 0 else Messages.silent()), outputs.of_rank(link.rank)
+            data, settings["transport"] = [with_rank(data[0], link.rank)], link
+        elif engine is not None:
+            settings["transport"] = engine.name
+        page, entries = stack.enter_context(messages.page(TITLE)), list[Entry]()
+        with event_log(outputs.events, page, None if outputs.report is None else entries.append) as events:
+            settings["on_event"] = lambda entry: events.emit(entry.event)
+            pca = StreamingPCA(split=split or DEFAULT_SPLIT, **settings)
+            by_label = split is not None and isinstance(split_by_name(split), LabelSplit)
+            for batch in batches_of(data, table, asked.batch_rows):
+                messages.print(_fit_batch(pca, batch, by_label))
+            if not hasattr(pca, "components_"):
+                seen = getattr(pca, "n_samples_seen_", 0)
+                raise DataError(f"n_samples = {seen} in all batches are too few for n_components.")
+            events.emit(pca.result_.ended)
+        _write(messages, outputs, pca, data, entries)
+        if not pca.result_.converged:
+            wait_until_all_have_written(link)
+        return bool(pca.result_.converged)
+
+
+def _fit_batch(pca: StreamingPCA, batch: BatchOfTables, by_label: bool) -> str:
+    """Fit one batch; one line about it and about the components after it."""
+    with warnings.catch_warnings():
+        # The line has the same information.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        pca.partial_fit(**_samples(batch.tables, by_label), batch=batch.name)
+    words = [f"{batch.name}: {pca.n_samples_seen_:,} samples"]
+    if not hasattr(pca, "components_"):
+        return f"{words[0]}, too few for the components yet"
+    words.append(f"{pca.n_iter_ + 1} averages, sin(angle) at most {pca.certificate_.error_bound:.1e}")
+    if pca.batch_ is not None:
+        words.append(f"variance lost {pca.batch_.variance_lost:.2%}")
+        words += [f"ALARM: {pca.batch_.message}"] if pca.batch_.alarm else []
+    return ", ".join(words)
+
+
+def _samples(tables: Sequence[Table | None], by_label: bool) -> dict[str, Any]:
+    """Keyword arguments of ``partial_fit``: samples with their labels or nodes."""
+    first = next(table for table in tables if table is not None)
+    if len(tables) > 1:
+        no_rows = np.empty((0, first.source.shape[1]), dtype=first.source.dtype)
+        empty = as_source(no_rows, feature_names=first.feature_names)
+        return {"X": [empty if table is None else table.source for table in tables]}
+    if by_label and first.labels is None:
+        raise InputError(f"{first.name} has no labels to split by; name their column with --label-column.")
+    return {"X": first.source, "nodes" if by_label else "y": first.labels}
+
+
+def _write(
+    messages: Messages, outputs: Outputs, pca: StreamingPCA, data: Sequence[str], entries: Sequence[Entry]
+) -> None:
+    fitted, stream = pca.fitted_, {"data": list(data), "stream": True, "n_samples_seen": pca.n_samples_seen_}
+    about = {**stream, "n_samples": pca.n_samples_, "n_features": pca.n_features_in_, "tol": pca.tol}
+    numbers = fit_numbers(fitted, about)
+    written = outputs.write(model_of(fitted), numbers)
+    if outputs.picture is not None and isinstance(pca.weights_, Weights):
+        title = f"{TITLE}: {pca.n_samples_:,} samples at {pca.n_nodes_} nodes"
+        more: Any = {"names": fitted.facts.node_names, "image_shape": None, "total_variance": fitted.total_variance}
+        figure = run_picture(pca.weights_, pca.result_, pca.tol, title=title, **more)
+        written.append(save_picture(figure, outputs.picture))
+    if outputs.report is not None:
+        seen = f"{', '.join(data)}: {pca.n_samples_seen_:,} samples of {pca.n_features_in_:,} features"
+        written.append(write_report(outputs.report, entries, fitted, TITLE, {"data": seen}))
+    messages.print_fit(fitted, loadings=True)
+    outputs.print(numbers)
+    for path in [*written, *([] if outputs.events is None else [outputs.events])]:
+        messages.print(f"wrote {path}")

@@ -1,0 +1,185 @@
+"""Output files of commands: checked before the work, written after it."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+
+from eigenmesh import __version__
+from eigenmesh.atomic_write import require_writable, save_json, save_text
+from eigenmesh.cli.problem import IMAGE_SHAPES, RANK, Problem, has_rank, with_rank
+from eigenmesh.errors import InputError, UnreadableFileError
+from eigenmesh.events import Entry
+from eigenmesh.fitting import Fit, model_of
+from eigenmesh.model import Model, write_model
+from eigenmesh.report import require_picture
+from eigenmesh.transports import Transport
+
+STANDARD_OUTPUT = "-"
+# Limits that keep a report below a megabyte.
+MOST_COMPONENTS, MOST_LOADINGS, MOST_POINTS = 12, 10, 1500
+NOTHING: Mapping[str, Any] = {}
+
+
+def make_folder(folder: Path) -> Path:
+    """Create the folder of --out and its parents; it may exist."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnreadableFileError(
+            f"cannot create the folder {folder}: {error.strerror}; choose another --out."
+        ) from error
+    return folder
+
+
+def require_report(path: Path) -> Path:
+    """Raise before any work if a report cannot be written there later."""
+    if path.suffix.lower() != ".html":
+        raise InputError(f"--report {path} must end in .html.")
+    return require_writable(path)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where a fit writes the model, the numbers, the picture, the events and the report; None for no such file."""
+
+    model: Path | None
+    numbers: str | None
+    picture: Path | None
+    events: Path | None
+    report: Path | None = None
+
+    def check(self, inputs: Sequence[str]) -> None:
+        """Raise now if any file could not be written later, or would overwrite another output or an input."""
+        if self.model is not None and self.model.suffix.lower() != ".npz":
+            raise InputError(f"--out {self.model} must end in .npz.")
+        taken = {str(Path(name).resolve()): "an input" for name in inputs}
+        for path in (Path(name) for name in astuple(self) if name not in (None, STANDARD_OUTPUT)):
+            for other, what in taken.items():
+                if _may_be_the_same(str(path.resolve()), other):
+                    raise InputError(f"{path} is {what} already; choose another name.")
+            taken[str(path.resolve())] = "an output"
+            require_writable(path)
+        if self.picture is not None:
+            require_picture(self.picture)
+        if self.report is not None:
+            require_report(self.report)
+
+    @property
+    def has_rank(self) -> bool:
+        return any(has_rank(str(name)) for name in astuple(self))
+
+    def of_rank(self, rank: int) -> Outputs:
+        """The files that one node writes: files with {rank} in their name, and at node 0 all others too."""
+        own = [name if has_rank(str(name)) or rank == 0 else None for name in astuple(self)]
+        return Outputs(*(None if name is None else type(name)(with_rank(str(name), rank)) for name in own))
+
+    def write(self, model: Model, numbers: dict[str, Any]) -> list[Path]:
+        """Write the files of the model and of the numbers; returns their paths."""
+        written = []
+        if self.model is not None:
+            write_model(self.model, model)
+            written.append(self.model)
+        if self.numbers not in (None, STANDARD_OUTPUT):
+            save_json(self.numbers, numbers)
+            written.append(Path(self.numbers))
+        return written
+
+    def print(self, numbers: dict[str, Any]) -> None:
+        """Print the numbers, if standard output is where they go; after all files are written."""
+        if self.numbers == STANDARD_OUTPUT:
+            print(json.dumps(numbers, indent=2, allow_nan=False))
+
+
+def _may_be_the_same(one: str, other: str) -> bool:
+    """Whether two names can mean the same file at some node."""
+    patterns = [r"\d+".join(map(re.escape, RANK.sub("\0", name).split("\0"))) for name in (one, other)]
+    plain = [RANK.sub("0", name) for name in (one, other)]
+    return any(re.fullmatch(pattern, name) for pattern, name in zip(patterns, reversed(plain), strict=True))
+
+
+def wait_until_all_have_written(transport: Transport | None) -> None:
+    """Wait for all nodes: a launcher ends all of them when the first ends with a status that is not 0."""
+    if transport is not None:
+        transport.all_gather(np.zeros(1))
+
+
+def write_fit_report(path: Path, entries: Sequence[Entry], fitted: Fit, problem: Problem) -> Path:
+    """Write the report of a fit with these events."""
+    facts, scores = problem.facts(fitted.moments.n_samples), _scores(fitted, problem)
+    more = {} if scores is None else {"scores": scores}
+    seed = [] if fitted.request.seed is not None else ["--seed", str(fitted.result.seed)]
+    return write_report(path, entries, fitted, problem.title, facts, IMAGE_SHAPES.get(problem.name), more, seed)
+
+
+def write_report(
+    path: Path,
+    entries: Sequence[Entry],
+    fitted: Fit,
+    title: str,
+    facts: dict[str, str],
+    shape: tuple[int, int] | None = None,
+    more: Mapping[str, Any] = NOTHING,
+    drawn: Sequence[str] = (),
+) -> Path:
+    """Write the report of a fit; with a shape, its features are the pixels of images.
+
+    ``more`` is added to what the page shows of the components. ``drawn`` are options added to the command to repeat it,
+    such as the seed that was drawn.
+    """
+    found = components_of(model_of(fitted), fitted.result.certificate.error_bounds.tolist(), shape)
+    return save_page(path, title, entries, drawn, components={**found, **more}, facts=facts)
+
+
+def save_page(path: Path, title: str, entries: Sequence[Entry], drawn: Sequence[str] = (), **about: Any) -> Path:
+    """Write the page of these events; ``about`` is passed to ``report_page``, ``drawn`` to ``how_to_repeat``."""
+    from eigenmesh.report.page import report_page
+
+    save_text(path, report_page(title, entries, repeat=how_to_repeat(drawn), **about))
+    return path
+
+
+def components_of(model: Model, bounds: Sequence[float], shape: tuple[int, int] | None = None) -> dict[str, Any]:
+    """What a page shows of components: shares of the variance, bounds, and images or the largest loadings."""
+    found: dict[str, Any] = {"shares": model.explained_variance_ratio.tolist(), "bounds": list(bounds)}
+    first = model.components[:MOST_COMPONENTS]
+    if shape is not None:
+        return {**found, "shape": shape, "images": [[float(f"{value:.3g}") for value in one] for one in first]}
+    names = model.feature_names or [f"feature {number}" for number in range(first.shape[1])]
+    orders = np.argsort(-np.abs(first), axis=1, kind="stable")[:, :MOST_LOADINGS]
+    pairs = zip(first, orders, strict=True)
+    return {**found, "loadings": [[(names[at], float(one[at])) for at in order] for one, order in pairs]}
+
+
+def _scores(fitted: Fit, problem: Problem) -> dict[str, Any] | None:
+    """Scores of some samples of every node on the first two components; None if this process has one node only."""
+    shards, moments = problem.shards, fitted.moments
+    if problem.transport is not None or len(fitted.result.components) < 2:
+        return None
+    names = fitted.facts.node_names or tuple(str(node) for node in range(shards.n_nodes))
+    each, points = max(1, MOST_POINTS // shards.n_nodes), []
+    for node, block in enumerate(shards.blocks):
+        every = max(1, -(-block.n_rows // each))
+        rows = block.read(slice(0, block.n_rows, every))
+        rows = np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows, dtype=float)
+        centred = np.nan_to_num(rows - moments.mean)
+        projected = (centred if moments.scale is None else centred / moments.scale) @ fitted.result.components[:2].T
+        points += [[float(f"{x:.4g}"), float(f"{y:.4g}"), node] for x, y in projected]
+    return {"nodes": names, "points": points}
+
+
+def how_to_repeat(drawn: Sequence[str] = ()) -> dict[str, Any]:
+    """The running command with the drawn options added, and the versions of the packages it uses."""
+    python = platform.python_version()
+    versions = f"eigenmesh {__version__}, Python {python}, NumPy {np.__version__}, SciPy {scipy.__version__}."
+    return {"commands": [shlex.join(["eigenmesh", *sys.argv[1:], *drawn])], "versions": versions}

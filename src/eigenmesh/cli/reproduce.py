@@ -1,0 +1,269 @@
+"""``eigenmesh reproduce``: the experiments of the paper, and further ones on harder data and networks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eigenmesh import __version__
+from eigenmesh.atomic_write import save_text
+from eigenmesh.cli.messages import Messages
+from eigenmesh.cli.options import Quiet, argument, option
+from eigenmesh.cli.output import make_folder
+from eigenmesh.errors import InputError
+from eigenmesh.experiments.changing import changing_experiment
+from eigenmesh.experiments.claims import best_rows, check_claims, cost_rows, costs_csv, line_of, lines_csv
+from eigenmesh.experiments.figures import (
+    FIGURES,
+    Axis,
+    Chapter,
+    PanelResult,
+    StreamResult,
+    claims_table,
+    cost_table,
+    errors_picture,
+    figures_page,
+    streaming_page,
+    streaming_picture,
+    streaming_table,
+    unlike_page,
+)
+from eigenmesh.experiments.runs import Results, Store, kept_runs, make_runs, missing_data, runs_of, usable_cores
+from eigenmesh.experiments.settings import DataSet, Experiment, Panel, TrialRun
+from eigenmesh.experiments.streams import STREAM_UNITS, streaming_csv, streaming_panels, streaming_rows
+from eigenmesh.experiments.unlike import unlike_experiment
+from eigenmesh.report import save_picture
+from eigenmesh.report.pictures import matplotlib
+from eigenmesh.words import canonical_name
+
+ALL, UNLIKE, CHANGING, STREAMING = "all", "unlike", "changing", "streaming"
+CHOICES = (*FIGURES, ALL, UNLIKE, CHANGING, STREAMING)
+# Experiments that are not from the paper, with the title of their page and their default number of trials.
+OWN = {
+    UNLIKE: ("Decentralised PCA when the data of the nodes differ", 1),
+    CHANGING: ("Decentralised PCA on networks that go one way, change or lose messages", 3),
+}
+TRIALS = 10
+STREAMING_TRIALS = 10
+QUICK_SAMPLES = 10_000
+# Exit status if part of the experiments could not be run.
+INCOMPLETE = 1
+
+WHAT_HELP = (
+    "fig1: distinct eigenvalues; fig2: nearly equal ones; fig3: MNIST and CIFAR-10; all: these three; unlike: "
+    "nodes whose data differ; changing: networks that go one way, change or lose messages; streaming: one pass over "
+    "a stream of samples, compared with published methods."
+)
+TRIALS_HELP = f"Monte-Carlo trials; {TRIALS} by default, {OWN[UNLIKE][1]} for unlike, {OWN[CHANGING][1]} for changing."
+ROUNDS_HELP = (
+    "Budget of rounds per run; by default 15,000 for fig1 and fig2, 1,000 for fig3, 600 for unlike, 3,000 for changing."
+)
+QUICK_HELP = "For unlike and changing: small data, without MNIST; for streaming: a tenth of the samples."
+CACHE_HELP = "Folder of finished runs; by default the folder cache in --out."
+
+
+def reproduce(
+    what: Annotated[str, argument("WHAT", WHAT_HELP)],
+    trials: Annotated[int | None, option(None, "N", TRIALS_HELP, min=1)] = None,
+    rounds: Annotated[int | None, option(None, "N", ROUNDS_HELP, min=1)] = None,
+    seed: Annotated[int, option(None, "N", "Fixes data, graphs and starts of all trials.", min=0)] = 0,
+    jobs: Annotated[int | None, option(None, "N", "Processes; by default one per core.", min=1)] = None,
+    out: Annotated[Path, option(None, "FOLDER", "Folder for page, pictures and tables; it is created.")] = Path(
+        "out/experiments"
+    ),
+    cache: Annotated[Path | None, option(None, "FOLDER", CACHE_HELP)] = None,
+    quick: Annotated[bool, option(None, None, QUICK_HELP, "--quick")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Repeat the experiments of the FAST-PCA paper, and check its claims against the numbers.
+
+    Writes one page, **WHAT.html**, that can be read offline, with pictures, tables of the cost of each method to reach
+    an error, and a verdict on each claim; and the same as .png, .svg and .csv. Finished runs are stored, so that an
+    interrupted experiment can continue.
+
+    MNIST and CIFAR-10 are searched in the folder that **EIGENMESH_DATA** names.
+
+    Exit status: 0 if everything was run; 1 if data were missing, but the rest was run; 2 for invalid input.
+
+    Examples:
+
+    - `eigenmesh reproduce fig1 --trials 2`
+
+    - `eigenmesh reproduce all --out results --jobs 4`
+
+    - `eigenmesh reproduce unlike --quick`
+
+    - `eigenmesh reproduce changing --trials 1`
+
+    - `eigenmesh reproduce streaming`
+    """
+    messages = Messages.of(quiet)
+    what = canonical_name("experiment", what, CHOICES)
+    if what == STREAMING:
+        for name, value in {"--rounds": rounds, "--jobs": jobs, "--cache": cache}.items():
+            if value is not None:
+                raise InputError(f"{name} cannot be used with streaming, whose runs are short; leave it out.")
+        reproduce_streaming(messages, out, trials or STREAMING_TRIALS, seed, quick)
+        return
+    experiments = _experiments(what, rounds, quick)
+    trials = trials or (OWN[what][1] if what in OWN else TRIALS)
+    # matplotlib is needed only at the end; if it is missing, fail now.
+    matplotlib("figure")
+    make_folder(out)
+    store = Store.open(cache or out / "cache")
+    runs = {experiment.name: runs_of(experiment, trials, seed) for experiment in experiments}
+    results, missing = _carry_out(messages, runs, store, jobs or usable_cores())
+    chapters = [_chapter(experiment, results, missing) for experiment in experiments]
+    command = f"eigenmesh reproduce {what}{' --quick' if quick else ''} --trials {trials} --seed {seed}"
+    about = {
+        "command": command + (f" --rounds {rounds}" if rounds else ""),
+        "trials": f"{trials}, each with new data (or split), graph and start",
+        "made by": f"eigenmesh {__version__}",
+    }
+    written = _write(out, what, chapters, about)
+    _print_tables(messages, chapters)
+    for path in written:
+        messages.print(f"wrote {path}")
+    if missing:
+        raise typer.Exit(INCOMPLETE)
+
+
+def _experiments(what: str, rounds: int | None, quick: bool) -> list[Experiment]:
+    if what == UNLIKE:
+        return [unlike_experiment(rounds, quick)]
+    if what == CHANGING:
+        return [changing_experiment(rounds, quick)]
+    if quick:
+        small = f"make {what} small with --trials 1 --rounds 500"
+        raise InputError(f"--quick can only be used with unlike, changing and streaming; {small}.")
+    return [make(rounds) for name, make in FIGURES.items() if what in (name, ALL)]
+
+
+def _carry_out(
+    messages: Messages, runs: dict[str, list[TrialRun]], store: Store, jobs: int
+) -> tuple[Results, dict[str, str]]:
+    """Curves of all runs, stored and new; and by name of each missing data set, a message that says how to get it."""
+    everything = [run for each in runs.values() for run in each]
+    results = kept_runs(everything, store)
+    wanted = [run for run in everything if run not in results]
+    missing = missing_data({run.panel for run in wanted})
+    for words in missing.values():
+        messages.alert(f"left out: {words}", style="yellow")
+    due = [run for run in wanted if _data_name(run.panel) not in missing]
+    experiment_of = {run: name for name, each in runs.items() for run in each}
+    totals = Counter(experiment_of[run] for run in (*results, *due))
+    done = {name: sum(experiment_of[run] == name for run in results) for name in totals}
+    with messages.counted_progress(totals, done) as finish:
+        make_runs(due, store, jobs, lambda run: finish(experiment_of[run]))
+    return results | kept_runs(due, store), missing
+
+
+def _data_name(panel: Panel) -> str:
+    return panel.data.name if isinstance(panel.data, DataSet) else ""
+
+
+def _chapter(experiment: Experiment, results: Results, missing: dict[str, str]) -> Chapter:
+    panels = [_panel(panel, results, missing, best=experiment.name in OWN) for panel in experiment.panels]
+    if experiment.name in OWN:
+        return Chapter(experiment, panels)
+    tables = [(result.panel.title, result.rows) for result in panels if result.rows]
+    return Chapter(experiment, panels, check_claims(tables, nearly_equal=experiment.name == "fig2"))
+
+
+def _panel(panel: Panel, results: Results, missing: dict[str, str], best: bool) -> PanelResult:
+    here = {run: curve for run, curve in results.items() if run.panel == panel}
+    if not here or _data_name(panel) in missing:
+        return PanelResult(panel, missing=missing.get(_data_name(panel), "It was not run."))
+    rows = cost_rows(panel, here)
+    rows = best_rows(rows) if best else rows
+    lines = [
+        line_of(row.method, [curve for run, curve in here.items() if run.method == row.method], "rounds")
+        for row in rows
+    ]
+    return PanelResult(panel, rows, lines)
+
+
+def _print_tables(messages: Messages, chapters: Sequence[Chapter]) -> None:
+    for chapter in chapters:
+        experiment = chapter.experiment
+        for result in chapter.panels:
+            if result.rows:
+                title = f"{experiment.name}, {result.panel.title}"
+                messages.print(cost_table(result.rows, "rounds", title, settings=experiment.name in OWN))
+        if chapter.findings:
+            messages.print(experiment.title)
+            messages.print(claims_table(chapter.findings))
+
+
+def _write(out: Path, what: str, chapters: Sequence[Chapter], about: dict[str, str]) -> list[Path]:
+    """Write the pictures and tables of each experiment, and one page for all."""
+    written = []
+    for chapter in chapters:
+        name, made = chapter.experiment.name, [result for result in chapter.panels if result.rows]
+        if not made:
+            continue
+        written += _draw(out, chapter, made)
+        texts = {
+            f"{name}-costs.csv": costs_csv((result.panel.title, result.rows) for result in made),
+            f"{name}-errors.csv": lines_csv(((result.panel.title, result.lines) for result in made), "rounds"),
+        }
+        for file_name, text in texts.items():
+            save_text(out / file_name, text)
+            written.append(out / file_name)
+    if what in OWN:
+        html = unlike_page(OWN[what][0], chapters[0], about)
+    else:
+        html = figures_page("The experiments of the FAST-PCA paper, run again", chapters, about)
+    save_text(out / f"{what}.html", html)
+    return [*written, out / f"{what}.html"]
+
+
+def _draw(out: Path, chapter: Chapter, made: Sequence[PanelResult]) -> list[Path]:
+    """Draw one picture per figure of the paper; for experiments that are not from the paper, one per data set."""
+    experiment, written = chapter.experiment, []
+    own = experiment.name in OWN
+    for data, group in groupby(made, key=lambda result: _data_name(result.panel) or "synthetic" if own else ""):
+        panels = [Axis(result.panel.title, _budget(result.panel), result.lines) for result in group]
+        title = f"{experiment.title}: {data}" if own else experiment.title
+        figure = errors_picture(panels, title, columns=3 if own else 2)
+        name = f"{experiment.name}-{data}" if own else experiment.name
+        written += [save_picture(figure, out / f"{name}{suffix}") for suffix in (".png", ".svg")]
+    return written
+
+
+def _budget(panel: Panel) -> str:
+    return f"{panel.n_nodes} nodes, K = {panel.n_components}, at most {panel.rounds:,} rounds"
+
+
+def reproduce_streaming(messages: Messages, out: Path, trials: int, seed: int, quick: bool) -> None:
+    """Run all methods over all streams; write page, pictures and CSV files, and print the tables."""
+    matplotlib("figure")
+    make_folder(out)
+    panels = streaming_panels(QUICK_SAMPLES if quick else None)
+    totals = {panel.title: len(panel.methods) for panel in panels}
+    with messages.counted_progress(totals, dict.fromkeys(totals, 0)) as finish:
+        results = [StreamResult(panel, streaming_rows(panel, trials, seed, finish)) for panel in panels]
+    about = {
+        "command": f"eigenmesh reproduce streaming{' --quick' if quick else ''} --trials {trials} --seed {seed}",
+        "trials": f"{trials}, each with new samples, graph and start; medians",
+        "made by": f"eigenmesh {__version__}",
+    }
+    figure = streaming_picture(results)
+    written = [save_picture(figure, out / f"streaming{suffix}") for suffix in (".png", ".svg")]
+    parts = [(result.panel.title, result.rows) for result in results]
+    texts = {"streaming.csv": streaming_csv(parts), "streaming.html": streaming_page(results, about)}
+    for unit in STREAM_UNITS:
+        lines = [(title, [line_of(row.method, row.curves, unit) for row in rows]) for title, rows in parts]
+        texts[f"streaming-{unit}.csv"] = lines_csv(lines, unit)
+    for name, text in texts.items():
+        save_text(out / name, text)
+        written.append(out / name)
+    for result in results:
+        messages.print(streaming_table(result))
+    for path in written:
+        messages.print(f"wrote {path}")

@@ -1,0 +1,303 @@
+"""``eigenmesh site init``, ``sign``, ``pin``, ``renew`` and ``revoke``: keys and certificates of the sites."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eigenmesh.atomic_write import NewFile, save_text, write_new
+from eigenmesh.cli.messages import Messages, plain_errors
+from eigenmesh.cli.options import argument, option
+from eigenmesh.errors import InputError, UnknownNameError, import_extra
+from eigenmesh.report.tables import facts_table
+from eigenmesh.sites import (
+    AUTHORITY_FILE,
+    CA_FOLDER,
+    CA_KEY,
+    CERTIFICATE_FILE,
+    EXAMPLE,
+    ISSUED_FILE,
+    KEY_FILE,
+    REQUEST_FILE,
+    REVOKED_FILE,
+    SITE_FILE,
+    NetworkFile,
+    read_network_file,
+    site_toml,
+)
+
+REQUESTS_HELP = "Create only keys and certificate requests, for sites with their own authority."
+Days = Annotated[int | None, option(None, "N", "Days that certificates are valid; 825 by default.", min=1)]
+AuthorityPath = Annotated[Path, option(None, "DIR", "Folder of the authority, with ca.pem and ca.key.", "--ca")]
+
+
+@plain_errors()
+def init(
+    network: Annotated[Path | None, argument("NETWORK.toml", "Sites, addresses, links and settings.")] = None,
+    out: Annotated[Path | None, option(None, "DIR", "Folder for the folders of the sites.", "--out")] = None,
+    requests: Annotated[bool, option(None, None, REQUESTS_HELP, "--requests")] = False,
+    only: Annotated[str | None, option(None, "NAME", "Create only one folder: that of a site, or ca.")] = None,
+    days: Days = None,
+    example: Annotated[bool, option(None, None, "Print a NETWORK.toml to start from, and stop.", "--example")] = False,
+) -> None:
+    """Create the key, the certificate and the site.toml of every site of a network.
+
+    A private certificate authority is created for the network, in its own folder; a site's folder contains nothing of
+    another site. Keys can be read only by their owner. Existing files are never overwritten: either everything is
+    written, or nothing.
+
+    With **--requests** no authority is created: each site has its request signed by its own authority, or with
+    **eigenmesh site sign**. With **--only** a site creates its key on its own machine, so that the key never leaves it.
+
+    Examples:
+
+    - `eigenmesh site init --example > network.toml`
+
+    - `eigenmesh site init network.toml --out mesh`
+
+    - `eigenmesh site init network.toml --out mesh --requests --only oslo`
+    """
+    messages = Messages.of()
+    if example:
+        typer.echo(EXAMPLE, nl=False)
+        return
+    if network is None or out is None:
+        raise InputError(
+            "site init needs a NETWORK.toml and --out DIR; eigenmesh site init --example prints such a file."
+        )
+    described = read_network_file(network)
+    import_extra("cryptography", "peers", "making keys and certificates")
+    chosen = _chosen(described, only, requests, days)
+    if requests:
+        files = [file for name in chosen for file in _with_request(described, name, out / name)]
+    else:
+        files = _with_authority(described, chosen, out, days)
+    write_new(files)
+    _print_next_steps(messages, described, chosen, out, requests, only)
+
+
+def make_network(path: Path, out: Path) -> None:
+    """Write everything for all sites of a network that a file describes, and print nothing."""
+    network = read_network_file(path)
+    write_new(_with_authority(network, network.names, out))
+
+
+def _chosen(network: NetworkFile, only: str | None, requests: bool, days: int | None) -> tuple[str, ...]:
+    """Names of the sites to make folders for."""
+    if requests and days is not None:
+        raise InputError(
+            "--days cannot be used with --requests: whoever signs the requests sets the dates; leave it out."
+        )
+    if network.fingerprints and not requests and only is None:
+        raise _has_fingerprints(network)
+    if only is None:
+        return network.names
+    if only == CA_FOLDER and not requests:
+        return ()
+    if only not in network.names:
+        raise UnknownNameError("site", only, network.names)
+    if not requests:
+        fix = f"use --requests --only {only}, and have the request signed with eigenmesh site sign"
+        raise InputError(f"--only {only} would create an authority for one site only; {fix}.")
+    return (only,)
+
+
+def _has_fingerprints(network: NetworkFile) -> InputError:
+    fix = "remove that table to start over, or use --requests and have the new requests signed"
+    return InputError(f"{network.path} has [fingerprints] of existing keys, and init would create new keys; {fix}.")
+
+
+def _with_request(network: NetworkFile, name: str, folder: Path) -> list[NewFile]:
+    from eigenmesh.sites.authority import make_certificate_request
+
+    made = make_certificate_request(name)
+    return [
+        NewFile(folder / KEY_FILE, made.key, private=True),
+        NewFile(folder / REQUEST_FILE, made.request),
+        NewFile(folder / SITE_FILE, site_toml(network, name).encode()),
+    ]
+
+
+def _with_authority(network: NetworkFile, names: tuple[str, ...], out: Path, days: int | None = None) -> list[NewFile]:
+    from eigenmesh.sites.authority import (
+        SITE_CERTIFICATE_DAYS,
+        issued_line,
+        load_certificate,
+        make_certificate_authority,
+    )
+    from eigenmesh.transports.tls import key_fingerprint
+
+    if network.fingerprints and names:
+        raise _has_fingerprints(network)
+    authority = make_certificate_authority(f"eigenmesh {network.path.stem}", sites=network.names)
+    own = authority.certificate_and_key
+    files = [NewFile(out / CA_FOLDER / CA_KEY, own.key, private=True)]
+    files.append(NewFile(out / CA_FOLDER / AUTHORITY_FILE, own.certificate))
+    log = b""
+    issued = {name: authority.issue(name, days or SITE_CERTIFICATE_DAYS) for name in names}
+    pins = {name: key_fingerprint(load_certificate(made.certificate)) for name, made in issued.items()}
+    for name, made in issued.items():
+        folder = out / name
+        log += issued_line(made.certificate, "init")
+        files += [
+            NewFile(folder / KEY_FILE, made.key, private=True),
+            NewFile(folder / CERTIFICATE_FILE, made.certificate),
+            NewFile(folder / AUTHORITY_FILE, own.certificate),
+            NewFile(folder / SITE_FILE, site_toml(network, name, pins).encode()),
+        ]
+    return [*files, NewFile(out / CA_FOLDER / ISSUED_FILE, log, private=True)]
+
+
+def _print_next_steps(
+    messages: Messages, network: NetworkFile, names: tuple[str, ...], out: Path, requests: bool, only: str | None
+) -> None:
+    """Print what was created, where each folder goes, and what is secret."""
+    facts = {f"{out / name}": f"for {name}: {_links(network, name)}" for name in names}
+    if not requests:
+        facts[f"{out / CA_FOLDER}"] = "the certificate authority: only for the operator of the network"
+    messages.print(facts_table(facts))
+    messages.print()
+    if requests:
+        messages.print(f"Have each {REQUEST_FILE} signed, and put the certificate next to it as {CERTIFICATE_FILE}.")
+        messages.print(f"Put the certificates of all authorities that sign into {AUTHORITY_FILE} at every site.")
+        messages.print(
+            f"Then pin the certificates of all sites at each site: eigenmesh site pin {SITE_FILE} CERT.pem ..."
+        )
+    elif only == CA_FOLDER:
+        messages.print(
+            f"Sign the requests of sites with: eigenmesh site sign request.pem --name NAME --ca {out / CA_FOLDER}"
+        )
+        messages.print(f"Send {AUTHORITY_FILE} to every site, with its certificate.")
+    else:
+        messages.print("Send each site its own folder, over a private channel, and delete it here.")
+    if names:
+        messages.print("At each site: set the data file in site.toml, then run: eigenmesh site check site.toml")
+        messages.print(f"Secret: {KEY_FILE} in each folder. Whoever has it can impersonate that site.")
+    if not requests:
+        messages.print(
+            f"Most secret: {out / CA_FOLDER / CA_KEY}. Whoever has it can impersonate any site; keep it offline."
+        )
+
+
+def _links(network: NetworkFile, name: str) -> str:
+    neighbours = network.neighbours(name)
+    calls = [f"{other} at {address}" for other, address in neighbours.items() if address is not None]
+    called = [other for other, address in neighbours.items() if address is None]
+    parts = [f"calls {', '.join(calls)}"] if calls else []
+    if called:
+        parts.append(f"is called by {', '.join(called)} at {network.site(name).address}")
+    return "; ".join(parts) or "no links"
+
+
+@plain_errors()
+def sign(
+    request: Annotated[Path, argument("REQUEST.pem", "The certificate request that the site sent.")],
+    name: Annotated[str, option(None, "NAME", "The site that sent it; the request must have this name and no other.")],
+    ca: AuthorityPath = Path(CA_FOLDER),
+    out: Annotated[Path, option(None, "FILE", "Where to write the certificate.")] = Path(CERTIFICATE_FILE),
+    days: Days = None,
+) -> None:
+    """Sign a site's certificate request with the network's own authority.
+
+    First make sure that the request came from the site: whoever has the certificate and its key can impersonate it.
+
+    Example:
+
+    - `eigenmesh site sign oslo-request.pem --name oslo --ca mesh/ca --out oslo-cert.pem`
+    """
+    import_extra("cryptography", "peers", "signing certificates")
+    from eigenmesh.sites.authority import SITE_CERTIFICATE_DAYS, AuthorityFolder, read_file
+
+    folder = AuthorityFolder(ca)
+    signed = folder.authority.sign(read_file(request), name, days or SITE_CERTIFICATE_DAYS)
+    folder.record(signed, "sign")
+    write_new([NewFile(out, signed)])
+    Messages.of().print(f"wrote {out}: send it to {name}, with {ca / AUTHORITY_FILE}; neither is secret.")
+
+
+@plain_errors()
+def pin(
+    file: Annotated[Path, argument("FILE.toml", "The settings of this site, or of the network.")],
+    sources: Annotated[
+        list[Path], argument("CERT.pem|NETWORK.toml", "Certificates of sites, or a network file with fingerprints.")
+    ],
+) -> None:
+    """Write the fingerprints of sites' keys into a site.toml or a network.toml.
+
+    A site accepts no other key for a pinned site, whatever the certificate authority signs. A masked run needs the
+    fingerprints of all sites, the same at every site. Once all sites have their certificates, pin them in the
+    network.toml, which is not secret, and copy them from there at each site. A renewed certificate has the same
+    fingerprint; a site with a new key must be pinned again everywhere. Compare the fingerprints over a channel that the
+    authority does not control.
+
+    Examples:
+
+    - `eigenmesh site pin network.toml oslo-cert.pem bergen-cert.pem trondheim-cert.pem`
+
+    - `eigenmesh site pin site.toml network.toml`
+    """
+    import_extra("cryptography", "peers", "reading certificates")
+    from eigenmesh.sites import pinned
+
+    text, fingerprints = pinned(file, sources)
+    save_text(file, text)
+    messages = Messages.of()
+    messages.print(facts_table(fingerprints))
+    messages.print(
+        f"wrote these fingerprints to {file}; compare them over a channel that the authority does not control."
+    )
+
+
+@plain_errors()
+def renew(
+    certificate: Annotated[Path, argument("CERT.pem", "The site's current certificate, expired or not.")],
+    ca: AuthorityPath = Path(CA_FOLDER),
+    out: Annotated[Path, option(None, "FILE", "Where to write the new certificate.")] = Path("renewed.pem"),
+    days: Days = None,
+) -> None:
+    """Issue a certificate with new dates for the same site and key.
+
+    Neither the old certificate nor the new one is secret. A revoked certificate cannot be renewed.
+
+    Example:
+
+    - `eigenmesh site renew oslo/cert.pem --ca mesh/ca --out oslo-2028.pem`
+    """
+    import_extra("cryptography", "peers", "renewing certificates")
+    from eigenmesh.sites import AUTHORITY_FILE
+    from eigenmesh.sites.authority import SITE_CERTIFICATE_DAYS, AuthorityFolder, RevocationList, read_file
+
+    folder, old = AuthorityFolder(ca), read_file(certificate)
+    name, renewed = folder.authority.renew(old, days or SITE_CERTIFICATE_DAYS)
+    if RevocationList(ca / AUTHORITY_FILE).is_revoked(old):
+        raise InputError(f"{certificate} is revoked; {name} needs a new key and a signed request: eigenmesh site sign.")
+    folder.record(renewed, "renew")
+    write_new([NewFile(out, renewed)])
+    Messages.of().print(f"wrote {out}: {name} replaces its {CERTIFICATE_FILE} with it before the next start.")
+
+
+@plain_errors()
+def revoke(
+    name: Annotated[str, argument("NAME", "The site whose key was lost or stolen.")],
+    ca: AuthorityPath = Path(CA_FOLDER),
+) -> None:
+    """Revoke all certificates of a site, and write the list of revoked certificates, signed by the authority.
+
+    Every site puts the list next to its ca.pem; running peers read it at once. The revoked site creates a new key and
+    has a new request signed.
+
+    Example:
+
+    - `eigenmesh site revoke oslo --ca mesh/ca`
+    """
+    import_extra("cryptography", "peers", "revoking certificates")
+    from eigenmesh.sites.authority import AuthorityFolder
+
+    new = AuthorityFolder(ca).revoke(name)
+    messages = Messages.of()
+    messages.print(
+        f"revoked {len(new)} certificates of {name}: {', '.join(f'{serial:x}' for serial in new) or 'none'}."
+    )
+    messages.print(f"Send {ca / REVOKED_FILE} to all sites, to put next to their {AUTHORITY_FILE}; it is not secret.")

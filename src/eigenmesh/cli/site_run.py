@@ -1,0 +1,307 @@
+"""``eigenmesh site run``: take part in a run with other organisations, as one site.
+
+The log file of a peer has one JSON object per line. Its size is bounded even if strangers keep calling the port.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.handlers
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from eigenmesh.cli import options
+from eigenmesh.cli.messages import LINE_EVERY_S, Messages, plain_errors
+from eigenmesh.cli.output import require_report
+from eigenmesh.cli.process import CANNOT_RESUME, ENDED, NOT_CONVERGED, PARKED, interrupt
+from eigenmesh.errors import CannotResumeError, DisagreementError, ParkedError, TransportError, import_extra
+from eigenmesh.words import one_line, readable_bytes
+
+if TYPE_CHECKING:
+    from eigenmesh.sites import Site
+    from eigenmesh.sites.results import Outcome
+    from eigenmesh.sites.status import Status
+
+FRESH_HELP = "Start this run over: set aside its journals and result. Needed at all sites."
+Fresh = Annotated[bool, options.option(None, None, FRESH_HELP, "--fresh")]
+FOLLOW_HELP = "Keep running, and process the files that are moved into this folder, batch by batch."
+Follow = Annotated[Path | None, options.option(None, "FOLDER", FOLLOW_HELP, "--follow")]
+# Shorter waits are not reported.
+SHORT_WAIT_S = 2.0
+LOG_BYTES, LOG_FILES = 10_000_000, 3
+# At most MOST_REFUSALS lines of each kind about refused callers are logged in REFUSALS_EVERY_S; the rest are counted.
+MOST_REFUSALS, REFUSALS_EVERY_S = 20, 60.0
+# How the lines of each kind begin. Callers without a certificate may be many, so they are counted separately and do not
+# hide those with one.
+REFUSALS = ("refused a TLS handshake", "refused ")
+
+
+@plain_errors()
+def run(
+    site: options.SiteFile,
+    quiet: options.Quiet = False,
+    fresh: Fresh = False,
+    follow: Follow = None,
+    report: options.ReportFile = None,
+    live: options.Live = False,
+) -> None:
+    """Take part in a run as one site; its samples stay where they are.
+
+    The peer calls its neighbours, or waits for their calls, over mutual TLS; all sites must have the same settings of
+    the run. The result, its certificate, the audit of everything that left, a log and the status are written to the
+    site's out folder. A peer that was stopped or killed continues from its journal when it is started again.
+
+    With **--follow** the peer keeps running: files that are moved into a folder are processed batch by batch. After
+    each batch the result is that of all samples so far at all sites.
+
+    Exit status: 0 if the certificate reached the tolerance; 1 if not; 2 for invalid input, or if the neighbours have
+    other settings; 4 if another site ended the run or the neighbours were lost; 5 if this site cannot resume the run
+    that its neighbours are in; 75 if it was stopped or parked, and a restart will continue.
+
+    Examples:
+
+    - `eigenmesh site run hospital-a/site.toml`
+
+    - `eigenmesh site run hospital-a/site.toml --follow hospital-a/arrivals`
+
+    - `eigenmesh site run hospital-a/site.toml --live --report run.html`
+
+    - `eigenmesh site status hospital-a/site.toml`
+    """
+    messages = Messages.of(quiet, live=live)
+    if report is not None:
+        require_report(report)
+    import_extra("cryptography", "peers", "eigenmesh site run")
+    from eigenmesh.sites import read_site
+
+    # Journals, results and logs may be read only by the owner of this process.
+    os.umask(0o077)
+    described = read_site(site)
+    signal.signal(signal.SIGTERM, interrupt)
+    with _last_words(messages, site):
+        with messages.waiting("reading the data"):
+            if follow is None:
+                take_part = _once(messages, described, fresh)
+            else:
+                take_part = _followed(messages, site, follow, fresh)
+        with _page(messages, site, report):
+            outcome = _take_part(messages, described, take_part)
+    if outcome is not None and not outcome.converged:
+        raise typer.Exit(NOT_CONVERGED)
+
+
+@contextmanager
+def _page(messages: Messages, site: Path, report: Path | None) -> Iterator[None]:
+    """Show the run on a page or write its report, if asked for; otherwise nothing that a page needs is imported."""
+    if not messages.live and report is None:
+        yield
+        return
+    from eigenmesh.cli.watch import shown
+
+    with shown(messages, site, report):
+        yield
+
+
+def _take_part(messages: Messages, described: Site, take_part: Callable[..., Outcome | None]) -> Outcome | None:
+    """Run, with a log file and progress, and print the outcome."""
+    with logged(described.out.folder / "peer.log"), _shown(messages) as show:
+        outcome = take_part(show)
+    if outcome is not None:
+        _print_outcome(messages, outcome)
+    return outcome
+
+
+def _once(messages: Messages, site: Site, fresh: bool) -> Callable[..., Outcome | None]:
+    """One run, on the file that the site's settings name."""
+    from eigenmesh.sites.peer import Peer
+
+    taking_part = Peer(site)
+    if fresh:
+        for path in taking_part.run_folder.set_aside():
+            messages.print(f"set aside {path}")
+
+    def take_part(show: Any) -> Outcome:
+        taking_part.reporter.listener = show
+        return taking_part.run()
+
+    return take_part
+
+
+def _followed(messages: Messages, site: Path, folder: Path, fresh: bool) -> Callable[..., Outcome | None]:
+    """One run per batch, until the site leaves."""
+    from eigenmesh.sites.follow import Follower
+
+    follower = Follower(site, folder, fresh=fresh)
+
+    def take_part(show: Any) -> None:
+        def print_batch(batch: int, outcome: Outcome) -> None:
+            what = f"put off: {outcome.put_off}" if outcome.put_off else "done"
+            wrong = "" if outcome.put_off or outcome.converged else "; it is not certified to tol"
+            messages.alert(f"batch {batch} of {len(outcome.members)} sites is {what}{wrong}", style="none")
+
+        follower.listener, follower.tell = show, print_batch
+        follower.warn = lambda text: messages.alert(f"note: {one_line(text)}", style="yellow")
+        handover = follower.run()
+        messages.print("This site has left.")
+        if handover is not None:
+            messages.print(f"Give {handover} to the site's heir, who moves it into the folder that it follows.")
+
+    return take_part
+
+
+@contextmanager
+def _last_words(during: Messages, site: Path) -> Iterator[None]:
+    """Report why a run ended without a result, and set the exit status."""
+    from eigenmesh.sites.peer import STOPPED
+
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        during.alert(f"{STOPPED}: eigenmesh site run {site}", style="yellow")
+        raise typer.Exit(PARKED) from error
+    except ParkedError as error:
+        during.alert(f"parked: {one_line(str(error))}", style="yellow")
+        during.alert(f"start it again to continue: eigenmesh site run {site}", style="yellow")
+        raise typer.Exit(PARKED) from error
+    except CannotResumeError as error:
+        during.alert(f"cannot resume: {one_line(str(error))}", style="bold red")
+        during.alert(f"start over at all sites: eigenmesh site run --fresh {site}", style="yellow")
+        raise typer.Exit(CANNOT_RESUME) from error
+    except DisagreementError:
+        raise
+    except TransportError as error:
+        during.alert(f"error: {one_line(str(error))}", style="bold red")
+        raise typer.Exit(ENDED) from error
+
+
+def _print_outcome(messages: Messages, outcome: Outcome) -> None:
+    """Print the result, and which sites it includes."""
+    if outcome.fit is None:
+        messages.print("This run already has a result; give the run another name to repeat it.")
+    else:
+        messages.print_fit(outcome.fit, loadings=True)
+    notes = []
+    if outcome.missing:
+        lost = f"{', '.join(outcome.missing)} were lost during the run"
+        notes.append(f"this is the PCA of {', '.join(outcome.members)} only; {lost}.")
+    if outcome.owed:
+        fix = "when they are started again, start this site too, so that they can finish"
+        notes.append(f"{', '.join(outcome.owed)} may not have everything yet; {fix}.")
+    for note in notes:
+        messages.alert(f"note: {note}", style="yellow")
+    for path in outcome.written:
+        messages.print(f"wrote {path}" if outcome.fit is not None else f"see {path}")
+
+
+@contextmanager
+def _shown(messages: Messages) -> Iterator[Any]:
+    """A listener that shows the status: one live line in a terminal, otherwise a line every 10 s."""
+    if messages.quiet:
+        yield None
+    elif messages.notices.is_terminal:
+        with messages.notices.status("connecting") as live:
+            # As Text, because Rich would read words in brackets, which a neighbour may send, as markup.
+            yield lambda status: live.update(Text(in_words(status)))
+    else:
+        yield _lines(messages)
+
+
+def _lines(messages: Messages) -> Any:
+    last = time.monotonic()
+    said: tuple[str, tuple[str, ...]] = ("", ())
+
+    def show(status: Status) -> None:
+        nonlocal last, said
+        waits = status.waiting_for if status.waiting_s > SHORT_WAIT_S else ()
+        if (status.phase, waits) != said or time.monotonic() - last >= LINE_EVERY_S:
+            last, said = time.monotonic(), (status.phase, waits)
+            messages.alert(in_words(status), style="none")
+
+    return show
+
+
+def in_words(status: Status) -> str:
+    """One line: phase, round, residual, bytes, and the neighbours it waits for."""
+    words = [f"{status.phase}: round {status.round:,} of a budget of {status.max_rounds:,}"]
+    if status.residual == status.residual:
+        words.append(f"residual {status.residual:.1e}")
+    words.append(f"{readable_bytes(status.bytes)} sent")
+    if status.waiting_for and status.waiting_s > SHORT_WAIT_S:
+        words.append(f"waiting for {', '.join(status.waiting_for)} ({status.waiting_s:.0f} s)")
+    words += [f"{neighbour.name}: {neighbour.refusal}" for neighbour in status.neighbours if neighbour.refusal]
+    return ", ".join(words)
+
+
+@contextmanager
+def logged(path: Path) -> Iterator[None]:
+    """Write everything that eigenmesh logs to a file."""
+    logger = logging.getLogger("eigenmesh")
+    handler = _LogFile(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", delay=True)
+    handler.setFormatter(_AsJson())
+    handler.addFilter(FewRefusals())
+    level, logger.level = logger.level, logging.INFO
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        handler.close()
+
+
+class _LogFile(logging.handlers.RotatingFileHandler):
+    """If the disk fails, lines of the log are lost, but the run goes on and its outcome is reported."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            super().close()
+
+
+class FewRefusals(logging.Filter):
+    """Passes only some lines about refused callers, so that they cannot push all other lines out of the log.
+
+    The first line after a pause says how many were left out.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._kinds: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        kind = next((start for start in REFUSALS if message.startswith(start)), None)
+        if kind is None:
+            return True
+        now = self._clock()
+        since, seen = self._kinds.get(kind, (now, 0))
+        more = seen - MOST_REFUSALS
+        if now - since >= REFUSALS_EVERY_S:
+            since, seen = now, 0
+            if more > 0:
+                record.msg, record.args = f"{message} (and {more:,} more before that)", ()
+        self._kinds[kind] = since, seen + 1
+        return seen < MOST_REFUSALS
+
+
+class _AsJson(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"at": self.formatTime(record), "level": record.levelname, "logger": record.name}
+        line["message"] = one_line(record.getMessage())
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)

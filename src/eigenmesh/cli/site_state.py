@@ -1,0 +1,315 @@
+"""``eigenmesh site check``, ``status`` and ``audit``: a site before, during and after a run."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from eigenmesh.cli.messages import Messages, plain_errors
+from eigenmesh.cli.options import AsJson, SiteFile, argument
+from eigenmesh.cli.process import BAD_INPUT, BROKEN_CHAIN
+from eigenmesh.errors import import_extra
+from eigenmesh.events import NeighbourStatus
+from eigenmesh.masking import known_of_all
+from eigenmesh.report.tables import facts_table, new_table
+from eigenmesh.sites import read_site
+from eigenmesh.sites.audit import Chain, Count, RunSummary, summary
+from eigenmesh.sites.status import Status, health, plain_values, read_status
+from eigenmesh.words import one_line, readable_bytes
+
+STYLES = {"ok": None, "note": "yellow", "problem": "bold red"}
+LONGEST_REASON = 300
+AuditFile = Annotated[Path, argument("FILE", "The audit.jsonl of a site.")]
+# Shapes and broken lines that are listed at most.
+MOST_SHAPES = 12
+
+
+@plain_errors()
+def check(site: SiteFile, as_json: AsJson = False) -> None:
+    """Check everything that a run needs at this site, without starting it.
+
+    It checks the settings; the certificates and their dates; whether the port is free; whether the neighbours that this
+    site calls answer and accept its certificate; the samples, missing entries and constant columns; the out folder and
+    its free space; and how much a run would send if all sites had samples like these. No sample or result is sent, and
+    no file is written. Exit status: 2 if there is a problem.
+
+    Examples:
+
+    - `eigenmesh site check site.toml`
+
+    - `eigenmesh site check site.toml --json`
+    """
+    import_extra("cryptography", "peers", "eigenmesh site check")
+    from eigenmesh.sites.check import check as findings_of
+
+    messages = Messages.of()
+    described = read_site(site)
+    with messages.waiting("checking"):
+        findings = list(findings_of(described))
+    problems = sum(finding.verdict == "problem" for finding in findings)
+    if as_json:
+        found = {"site": described.name, "run": described.run, "findings": [asdict(one) for one in findings]}
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        table = new_table("", "", "", left=3)
+        table.show_header = False
+        for finding in findings:
+            table.add_row(finding.about, finding.verdict, one_line(finding.text), style=STYLES[finding.verdict])
+        messages.print(table)
+        ready = f"{described.name} is ready: eigenmesh site run {site}"
+        messages.print(f"Problems found: {problems}." if problems else ready)
+    if problems:
+        raise typer.Exit(BAD_INPUT)
+
+
+@plain_errors()
+def status(site: SiteFile, as_json: AsJson = False) -> None:
+    """Show how the run is going at this site: round, residual, bytes, neighbours, and whom it waits for.
+
+    Reads a file that the running peer keeps up to date; nothing is sent over the network. Warns if the file is stale
+    or the process has ended.
+
+    Example:
+
+    - `eigenmesh site status site.toml`
+    """
+    found = read_status(read_site(site).out.status)
+    now = time.time()
+    state = health(found, now)
+    if as_json:
+        waits = {"waiting_s": found.waiting_s, "waiting_for": found.waiting_for}
+        plain = {**plain_values(found), **waits, "health": state, "age_s": now - found.written}
+        typer.echo(json.dumps(plain, indent=2, allow_nan=False))
+        return
+    messages = Messages.of()
+    messages.print(facts_table(_facts(found, now)))
+    messages.print(_links(found, now))
+    for neighbour in found.neighbours:
+        if neighbour.refusal and not neighbour.connected and not found.ended:
+            messages.alert(f"{neighbour.name}: {one_line(neighbour.refusal, LONGEST_REASON)}", style="yellow")
+    line, style = _state(found, state, now)
+    if style:
+        messages.alert(line, style=style)
+    else:
+        messages.print(line)
+
+
+def _facts(found: Status, now: float) -> dict[str, str]:
+    began = dt.datetime.fromtimestamp(found.started, dt.UTC) if found.started else None
+    facts = {
+        "site": f"{found.site}, run {found.run!r}",
+        "phase": found.phase if not found.message else f"{found.phase}: {one_line(found.message)}",
+        "round": f"{found.round:,} of a budget of {found.max_rounds:,}" if found.max_rounds else f"{found.round:,}",
+        "residual": f"{found.residual:.1e}" if math.isfinite(found.residual) else "not known yet",
+        "sent": readable_bytes(found.bytes),
+        "process": f"{found.pid}" + (f", since {began:%Y-%m-%d %H:%M:%S} UTC" if began else ""),
+        "written": f"{_ago(found.written, now)} ago",
+    }
+    if found.epoch:
+        facts["membership"] = f"changed {found.epoch} times"
+    return facts
+
+
+def _links(found: Status, now: float) -> Table:
+    table = new_table("neighbour", "link", "last heard", "round trip", "at round", "sent", "received", left=2)
+    # Narrow enough for 80 columns.
+    table.collapse_padding = True
+    for neighbour in found.neighbours:
+        troubled = not found.ended and (neighbour.waiting or not neighbour.connected)
+        table.add_row(*_link(neighbour, now), style="yellow" if troubled else None)
+    return table
+
+
+def _link(neighbour: NeighbourStatus, now: float) -> tuple[str, ...]:
+    return (
+        neighbour.name,
+        ("waited for" if neighbour.waiting else "up") if neighbour.connected else "down",
+        f"{_ago(neighbour.last_heard, now)} ago" if neighbour.last_heard else "never",
+        f"{1e3 * neighbour.round_trip_s:.3g} ms" if neighbour.round_trip_s else "-",
+        f"{neighbour.round:,}",
+        readable_bytes(neighbour.bytes_sent),
+        readable_bytes(neighbour.bytes_received),
+    )
+
+
+def _state(found: Status, state: str, now: float) -> tuple[str, str]:
+    """A sentence about the state of the run, and its colour; none if all is well."""
+    age = _ago(found.written, now)
+    if state == "gone":
+        return f"Process {found.pid} ended without reporting it; start eigenmesh site run again to resume.", "bold red"
+    if state == "stale":
+        return f"Process {found.pid} has written nothing for {age}; it may be stopped, or stuck.", "yellow"
+    if state == "ended":
+        return f"The run ended here {age} ago: {found.phase}.", "" if found.phase == "done" else "yellow"
+    if found.waiting_for:
+        return f"Waiting for {', '.join(found.waiting_for)}, for {found.waiting_s:.0f} s so far.", "yellow"
+    return "Running.", ""
+
+
+def _ago(then: float, now: float) -> str:
+    seconds = max(0.0, now - then)
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+@plain_errors()
+def audit(file: AuditFile, as_json: AsJson = False) -> None:
+    """Summarise what left a site: how much, to whom, of which kinds and shapes.
+
+    The file has one line per message: time, receiver, kind, round, shapes, bytes and SHA-256. This command adds them up
+    for each run, and says whether any message had the shape of samples or of a covariance. Each line contains the hash
+    of the line before it; the command says where that chain is broken. Exit status: 1 if the chain is broken.
+
+    Examples:
+
+    - `eigenmesh site audit out/audit.jsonl`
+
+    - `eigenmesh site audit out/audit.jsonl --json`
+    """
+    found = summary(file)
+    if as_json:
+        typer.echo(json.dumps(asdict(found), indent=2))
+    else:
+        messages = Messages.of()
+        for run in found.runs:
+            _print_run(messages, run)
+        messages.print(_intact(found.chain))
+        for line in _damage(found.chain, found.damaged):
+            messages.alert(line, style="yellow")
+    if found.chain.broken:
+        raise typer.Exit(BROKEN_CHAIN)
+
+
+def _print_run(messages: Messages, run: RunSummary) -> None:
+    messages.print(_sent(run))
+    messages.print(_receivers(run))
+    messages.print(_shapes(run))
+    for line in _findings(run):
+        messages.print(line)
+    for line in _doubts(run):
+        messages.alert(line, style="yellow")
+    messages.print()
+
+
+def _intact(chain: Chain) -> str:
+    unlinked = f", after {chain.unlinked:,} of an earlier version without hashes" if chain.unlinked else ""
+    broken = "" if chain.broken else " and no hash is wrong"
+    follows = (
+        f" The file continues {chain.follows}, whose last line has SHA-256 {chain.after}." if chain.follows else ""
+    )
+    return f"{chain.lines:,} lines{unlinked}{broken}; the last line has SHA-256 {chain.head}.{follows}"
+
+
+def _damage(chain: Chain, damaged: list[int]) -> list[str]:
+    lines = []
+    if chain.broken:
+        where = ", ".join(map(str, chain.broken[:MOST_SHAPES]))
+        what = "lines before it were changed, removed or inserted after they were written"
+        lines.append(f"warning: the chain of hashes is broken at line {where}: {what}.")
+    if damaged:
+        unread = f"{len(damaged)} lines could not be read (the first is line {damaged[0]})"
+        lines.append(f"warning: {unread}, for example because of a crash; their messages are not counted.")
+    return lines
+
+
+def _sent(found: RunSummary) -> str:
+    sent = f"{found.total.messages:,} messages with {readable_bytes(found.total.bytes)}"
+    restarts = f" in {found.starts} starts" if found.starts > 1 else ""
+    run = f"run {found.run!r}{restarts}, from {_minute(found.first)} to {_minute(found.last)} UTC"
+    return f"{found.site or 'The site'} sent {sent} to {len(found.by_neighbour)} neighbours for {run}."
+
+
+def _receivers(found: RunSummary) -> Table:
+    table = new_table("to", "messages", "payload", "with heads", "columns", left=1)
+    for name, count in sorted(found.by_neighbour.items()):
+        table.add_row(name, *_cells(count), f"{count.columns:,}")
+    table.add_section()
+    for kind, count in sorted(found.by_kind.items()):
+        table.add_row(f"of kind {kind}", *_cells(count), "")
+    if len(found.by_epoch) > 1:
+        table.add_section()
+        for epoch, count in sorted(found.by_epoch.items()):
+            table.add_row(f"DATA in epoch {epoch}", *_cells(count), f"{count.columns:,}")
+    return table
+
+
+def _shapes(found: RunSummary) -> Table:
+    table = new_table("arrays", "times", left=1)
+    for name, times in sorted(found.shapes.items(), key=lambda item: -item[1])[:MOST_SHAPES]:
+        table.add_row(name, f"{times:,}")
+    if len(found.shapes) > MOST_SHAPES:
+        table.caption = f"and {len(found.shapes) - MOST_SHAPES} more shapes; --json has them"
+    return table
+
+
+def _findings(found: RunSummary) -> list[str]:
+    lines, d, matrix = [], f"{found.length:,}", "Gram matrix" if found.by_columns else "covariance"
+    if found.largest is not None:
+        size, kind, to = readable_bytes(found.largest["bytes"]), found.largest["kind"], found.largest["to"]
+        lines.append(f"The largest message had {size}: {kind} to {to}.")
+    if found.unanswered.messages:
+        lines.append(f"{found.unanswered.messages:,} calls were not answered and are not counted.")
+    if found.again.messages:
+        lines.append(f"{found.again.messages:,} messages were sent again after a link had broken.")
+    if not found.sample_shaped:
+        lines.append(f"No message had the shape of samples ({found.n_samples:,} rows of {found.n_features:,}).")
+    if not found.covariance_shaped:
+        lines.append(f"No message had the shape of a {matrix} ({d} x {d}).")
+    if found.by_columns and not found.loading_shaped:
+        lines.append(f"No message had the shape of loadings of this site's {found.n_features:,} columns.")
+    if found.masked:
+        return lines + _learned(found)
+    most = max((count.columns for count in found.by_neighbour.values()), default=0)
+    if most < found.enough_columns:
+        shown = f"They show this site's {matrix} in at most that many of its {d} dimensions."
+        lines.append(f"No neighbour received more than {most:,} columns of {d} numbers. {shown}")
+    return lines
+
+
+def _learned(found: RunSummary) -> list[str]:
+    """What the other sites learned from a masked run."""
+    lines = [
+        "Masked: every number that this site added to a sum was masked; nobody learned a number of this site alone, "
+        "unless the others have continued without it.",
+        f"All sites now know at most {known_of_all(found.pooled_columns, found.length, found.by_columns)}.",
+    ]
+    if len(found.by_epoch) > 1:
+        own = "number of columns, total variance" if found.by_columns else "number of samples, mean, variances"
+        what = f"their {own} and some products follow from the difference of the two sums"
+        lines.append(f"Sites were lost during this run, and the others know more about them: {what}.")
+    return lines
+
+
+def _doubts(found: RunSummary) -> list[str]:
+    lines: list[str] = []
+    matrix = "Gram matrix" if found.by_columns else "covariance"
+    shaped = ((found.sample_shaped, "samples"), (found.covariance_shaped, f"a {matrix}"))
+    for times, what in (*shaped, (found.loading_shaped, "loadings")):
+        if times:
+            lines.append(f"warning: {times:,} messages had the shape of {what}; the numbers may be something else.")
+    if found.masked:
+        return lines
+    many = [name for name, count in found.by_neighbour.items() if count.columns >= found.enough_columns]
+    if many:
+        received = f"{found.enough_columns:,} or more columns of {found.length:,} numbers"
+        risk = f"If these are products with this site's own {matrix}, it can be computed from them."
+        lines.append(f"note: {', '.join(sorted(many))} received {received}. {risk}")
+    return lines
+
+
+def _cells(count: Count) -> tuple[str, str, str]:
+    return f"{count.messages:,}", readable_bytes(count.bytes), readable_bytes(count.frame_bytes)
+
+
+def _minute(at: str) -> str:
+    return at[:19].replace("T", " ")

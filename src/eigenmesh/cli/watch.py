@@ -1,0 +1,207 @@
+"""``eigenmesh watch``: a page that shows a run live."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+import webbrowser
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from eigenmesh.cli.messages import Messages, plain_errors
+from eigenmesh.cli.options import argument, option
+from eigenmesh.cli.output import components_of, require_report, save_page
+from eigenmesh.errors import EigenmeshError, InputError
+from eigenmesh.events import Ended, Entry, EventReader, Planned
+from eigenmesh.model import read_model
+from eigenmesh.report.page import LOOPBACK, Feed, PageServer, fate_of, follow
+
+logger = logging.getLogger(__name__)
+
+EVENTS_FILE = "events.jsonl"
+# Pause before the audit is summarised again, as a multiple of the time that a summary took.
+REST = 20.0
+
+RunPath = Annotated[Path, argument("RUN", "A site.toml, a peer's out folder, or a file of --events.")]
+Port = Annotated[int, option(None, "PORT", "Port of the page; 0 for any free one.", min=0, max=65535)]
+Host = Annotated[str, option(None, "ADDRESS", "With any but 127.0.0.1, other machines can reach the page.")]
+Opened = Annotated[bool, option(None, None, "Open the page in a browser.", "--open")]
+
+
+Report = Annotated[
+    Path | None,
+    option(None, "FILE.html", "Write the page in its current state to one file, instead of serving it.", "--report"),
+]
+
+
+@plain_errors()
+def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, opened: Opened = False, report: Report = None) -> None:
+    """Serve a page on this machine that shows a run: the network, the certified bound, traffic, who waits for whom.
+
+    It reads files that the run writes, and does not disturb the run. It can be started before the run, or long after
+    its end. The address contains a token; without it, nothing is shown. The page stays until Ctrl-C.
+
+    Examples:
+
+    - `eigenmesh watch hospital-a/site.toml`
+
+    - `eigenmesh watch run.jsonl --open`
+
+    - `eigenmesh watch hospital-a/site.toml --report run.html`
+    """
+    messages = Messages.of()
+    if report is not None:
+        require_report(report)
+    source = _source(run)
+    if report is not None:
+        messages.print(f"wrote {_write(report, source)}")
+        return
+    if host != LOOPBACK:
+        messages.alert("anybody who can reach this machine and knows the address can see the page.", style="yellow")
+    feed, stop = Feed(), threading.Event()
+    with PageServer(feed, source.title, host, port, apart=True) as server:
+        messages.print(f"watch it at {server.address}")
+        if not EventReader(source.events).new():
+            messages.alert(f"waiting for the run: there is no event in {source.events} yet.", style="yellow")
+        if opened:
+            webbrowser.open(server.address)
+        with suppress(KeyboardInterrupt):
+            source.follow(feed, stop)
+
+
+@contextmanager
+def shown(messages: Messages, run: Path, report: Path | None) -> Iterator[None]:
+    """Show the run inside on a page, if live; write its report however it ends, if there is a path."""
+    source = _source(run)
+    with messages.page(source.title) as feed, _followed(source, feed):
+        try:
+            yield
+        finally:
+            if report is not None:
+                try:
+                    messages.print(f"wrote {_write(report, source)}")
+                except (EigenmeshError, OSError) as error:
+                    # Not raised, because that would hide how the run itself ended.
+                    messages.alert(f"no report: {error}", style="yellow")
+
+
+@contextmanager
+def _followed(source: WatchedRun, feed: Feed | None) -> Iterator[None]:
+    """Send the events of a run to a feed, in another thread."""
+    if feed is None:
+        yield
+        return
+    stop = threading.Event()
+
+    def work() -> None:
+        try:
+            source.follow(feed, stop)
+        except Exception:
+            # The run goes on; the page says that it is no longer updated.
+            logger.exception("the page is no longer updated")
+            feed.close()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+class WatchedRun(NamedTuple):
+    """The files of a run, and what its page shows.
+
+    ``look`` summarises what has left the site, ``results`` is the folder of the result, and ``forecast`` plans the run
+    if its events have no forecast.
+    """
+
+    events: Path
+    title: str
+    look: Callable[[bool], dict[str, Any] | None]
+    results: Path | None = None
+    forecast: Callable[[], Planned | None] = lambda: None
+
+    def follow(self, feed: Feed, stop: threading.Event) -> None:
+        """Send the events of the run to a feed, until ``stop``."""
+        for entry in self.first_entry(EventReader(self.events).new()):
+            feed(entry)
+        follow(self.events, feed, stop, self.look)
+
+    def first_entry(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The forecast, if there is one, as an entry to put before these."""
+        planned, at_s = self.forecast(), entries[0].time_s if entries else time.time()
+        return [] if planned is None else [Entry(at_s, planned)]
+
+
+def _write(report: Path, source: WatchedRun) -> Path:
+    """Write the report of the events so far."""
+    entries = EventReader(source.events).new()
+    if not entries:
+        raise InputError(f"there is no event in {source.events} yet; start the run first.")
+    entries = [*source.first_entry(entries), *entries]
+    about: dict[str, Any] = {"left": source.look(True)}
+    if not isinstance(entries[-1].event, Ended):
+        heard, lost = fate_of(source.events, entries[-1])
+        about["fate"] = {"heard": heard, "now": time.time(), "lost": lost}
+    if source.results is not None and isinstance(entries[-1].event, Ended) and entries[-1].event.outcome == "done":
+        numbers = json.loads((source.results / "result.json").read_text(encoding="utf-8"))
+        about["components"] = components_of(read_model(source.results / "result.npz"), numbers["error_bounds"])
+    return save_page(report, source.title, entries, **about)
+
+
+def _source(run: Path) -> WatchedRun:
+    if run.suffix == ".toml":
+        from eigenmesh.sites import read_site
+        from eigenmesh.sites.peer import forecast
+
+        site = read_site(run)
+        title, out = f"{site.name} in {site.run}", site.out
+        return WatchedRun(out.events, title, left_by(out.audit), out.folder, cache(lambda: forecast(site)))
+    if run.is_dir():
+        if (run / "site.toml").exists():
+            raise InputError(
+                f"{run} is the folder of a site, to which no run writes; give {run / 'site.toml'} instead."
+            )
+        return WatchedRun(run / EVENTS_FILE, f"Run in {run.resolve().name}", left_by(run / "audit.jsonl"), run)
+    if run.exists() or (run.suffix == ".jsonl" and run.parent.is_dir()):
+        # An empty file may be of a run that has just started.
+        if run.exists() and run.stat().st_size and not EventReader(run).new():
+            raise InputError(f"{run} has no events; give a site.toml, a peer's out folder, or a file of --events.")
+        return WatchedRun(run, f"Run in {run.name}", lambda last: None)
+    raise InputError(f"{run} does not exist; give a site.toml, a peer's out folder, or a file of --events.")
+
+
+def left_by(audit: Path) -> Callable[[bool], dict[str, Any] | None]:
+    """A function that summarises what has left a site by its audit; ``last`` forces a new summary.
+
+    It returns None if there is no audit, or if it is too early to read it again.
+    """
+    next_look = 0.0
+
+    def look(last: bool) -> dict[str, Any] | None:
+        nonlocal next_look
+        began = time.monotonic()
+        if (began < next_look and not last) or not audit.exists():
+            return None
+        from eigenmesh.sites.audit import summary
+
+        try:
+            run = summary(audit).runs[-1]
+        except (EigenmeshError, IndexError):
+            return None
+        next_look = began + REST * (time.monotonic() - began)
+        kind = "masked, so that each alone looks like noise" if run.masked else "open to the neighbours"
+        words = f"{run.data.messages:,} messages with numbers, {kind}; samples never leave."
+        return {
+            "words": [words],
+            "neighbours": [[name, count.messages, count.bytes] for name, count in run.by_neighbour.items()],
+        }
+
+    return look

@@ -1,0 +1,534 @@
+"""Dask data for ``prepare``, computed at the blocks, and their scores: a dask array, computed lazily."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial, reduce
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse
+from sklearn.utils.validation import validate_data
+
+from eigenmesh import graphs
+from eigenmesh.arrays import Array
+from eigenmesh.averaging import Averaging
+from eigenmesh.data import (
+    COPY_BYTES,
+    MEMORY_BYTES,
+    Block,
+    Centring,
+    Choice,
+    Covariance,
+    CovarianceKind,
+    Formed,
+    Missing,
+    Moments,
+    NodePart,
+    Projector,
+    Scaling,
+    Shards,
+    Sizes,
+    Summary,
+    as_source,
+    build_covariance,
+    choose_by_size,
+    column_label,
+    count_and_sum,
+    kept_dtype,
+    listed_columns,
+    moments_about,
+    moments_by_sums,
+    not_finite,
+    require_distinct,
+    require_numpy,
+)
+from eigenmesh.errors import DataError, InputError, import_extra
+from eigenmesh.fitting import DataFacts, Monitor, Request, Size
+from eigenmesh.networks import Network, Stacked, Traffic
+from eigenmesh.solvers import Solver
+
+# Dask data as blocks of samples: apply a function to every block, and sum the results.
+
+
+# Operands of one sum: more make fewer tasks, but a worker has to hold that many arrays at once.
+FAN_IN = 8
+
+# A function of a block, as Dask holds it, and of the block's number.
+BlockPart: TypeAlias = Callable[[Any, int], Any]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Number of blocks, and names of the columns."""
+
+    n_blocks: int
+    feature_names: tuple[str, ...] | None = None
+
+    def shards(self, block: Any, number: int) -> Shards | None:
+        """A block as the samples of one of n_blocks nodes; None if it is empty."""
+        source = as_source(scipy_or_dense(block))
+        if source.shape[0] == 0:
+            return None
+        return Shards((Block(source),), self.n_blocks, (number,), self.feature_names)
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Blocks of rows, one node each: a dask array of one column of blocks, either samples or operators made of them."""
+
+    array: Any
+    layout: Layout
+    traffic: Traffic = field(default_factory=Traffic)
+    # Two fits must not share a key: Dask would reuse the result of the first.
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @classmethod
+    def of(cls, X: Any, traffic: Traffic) -> Blocks:
+        """Blocks of a dask array, its column chunks merged, or of a dask data frame; reads nothing."""
+        names = None
+        if is_frame(X):
+            names = tuple(str(name) for name in X.columns)
+            require_distinct(names, "the dask data frame")
+            X = X.map_partitions(_frame_samples, names=names, meta=_frame_samples(X._meta, names))
+        is_array = isinstance(X, import_extra("dask.array", "dask", "fitting dask data").Array)
+        if not is_array or X.ndim != 2:
+            kind = f"{type(X).__module__}.{type(X).__name__}" + (f" of shape {X.shape}" if is_array else "")
+            raise InputError(f"dask data must be a 2-D dask array or a dask data frame; got {kind}.")
+        if np.isnan(X.shape[1]) or X.shape[1] == 0:
+            raise DataError(f"the dask array has shape {X.shape}; the number of columns must be known and not 0.")
+        array = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+        return cls(array, Layout(array.numblocks[0], names), traffic)
+
+    @property
+    def n_features(self) -> int:
+        return int(self.array.shape[1])
+
+    @property
+    def n_blocks(self) -> int:
+        return self.layout.n_blocks
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the array declares sparse blocks."""
+        return bool(scipy.sparse.issparse(self.array._meta)) or _is_pydata_sparse(self.array._meta)
+
+    def column_label(self, column: int) -> str:
+        return column_label(self.layout.feature_names, column)
+
+    def n_bytes(self) -> int:
+        """Size of the samples; costs a pass over them if chunk sizes are unknown."""
+        if not self.is_sparse and not np.isnan(self.array.nbytes):
+            return int(self.array.nbytes)
+        return int(self.total_of_samples(_size_of_node)[0])
+
+    def first(self) -> Blocks:
+        return replace(self, array=self.array.blocks[:1], layout=replace(self.layout, n_blocks=1))
+
+    def kept(self) -> Blocks:
+        """The same blocks in the memory of the workers; Dask recomputes them if a worker is lost."""
+        return replace(self, array=self.array.persist())
+
+    def each(self, part: BlockPart, name: str) -> Blocks:
+        """Blocks of the part's results; nothing is computed yet."""
+        return replace(self, array=self._mapped(part, name))
+
+    def total_of_samples(self, part: NodePart) -> np.ndarray:
+        """Sum over all blocks of a summary of their samples."""
+        name = getattr(getattr(part, "func", part), "__name__", "part").strip("_").replace("_", "-")
+        summary = partial(_summary, layout=self.layout, part=part)
+        total = self.total(summary, name, sent_bytes=8 * self.n_features)
+        # If all blocks are empty, the sum is a scalar 0, because an empty block does not know the shape.
+        return np.atleast_1d(total)
+
+    def total(self, part: BlockPart, name: str, sent_bytes: int) -> np.ndarray:
+        """Sum over all blocks of the part's results: one pass, a tree of sums, and one array returned here.
+
+        It counts as a round of at most 2 M messages: the part's input (sent_bytes) goes to every block, and every
+        block's array goes into the sum once, the last one to this process. Messages inside a worker cost nothing.
+        """
+        dask = import_extra("dask", "dask", "fitting dask data")
+        mapped = self._mapped(part, name)
+        # Merges reading and computing into one task, so that no block stays in memory in between.
+        level = list(mapped.to_delayed(optimize_graph=True).ravel())
+        add, key, height = dask.delayed(_sum, pure=False), self._key(f"{name}-sum"), 0
+        while len(level) > 1:
+            groups = [level[start : start + FAN_IN] for start in range(0, len(level), FAN_IN)]
+            level = [add(group, dask_key_name=(key, height, number)) for number, group in enumerate(groups)]
+            height += 1
+        total = np.asarray(level[0].compute())
+        self.traffic.rounds += 1
+        self.traffic.messages += 2 * self.n_blocks
+        self.traffic.matrices += int(total.ndim == 2)
+        self.traffic.bytes += self.n_blocks * (sent_bytes + total.nbytes)
+        return total
+
+    def _mapped(self, part: BlockPart, name: str) -> Any:
+        """The part applied to every block, in tasks whose names a dashboard can group."""
+        delayed = import_extra("dask", "dask", "fitting dask data").delayed
+        shared = delayed(part, name=self._key(f"{name}-input"), traverse=False)
+        made = {"chunks": ((1,) * self.n_blocks, (1,)), "meta": np.empty((0, 0))}
+        return self.array.map_blocks(_at_block, part=shared, name=self._key(name), **made)
+
+    def _key(self, name: str) -> str:
+        """A task key that is unique for the round and the fit; Dask's dashboard groups by its first words."""
+        return f"eigenmesh-{name}-{self.traffic.rounds}-{self.token}"
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X is a dask data frame."""
+    # Importing dask.dataframe needs pandas, which users of arrays may not have.
+    if not type(X).__module__.startswith(("dask.dataframe", "dask_expr")):
+        return False
+    return isinstance(X, import_extra("dask.dataframe", "dask", "fitting dask data frames").DataFrame)
+
+
+def scipy_or_dense(block: Any) -> Any:
+    """The block, converted to scipy if it is an array of the package ``sparse``."""
+    return block.tocsr() if _is_pydata_sparse(block) else block
+
+
+def _is_pydata_sparse(block: Any) -> bool:
+    return type(block).__module__.startswith("sparse.")
+
+
+def _summary(block: Any, number: int, layout: Layout, part: NodePart) -> np.ndarray:
+    shards = layout.shards(block, number)
+    return np.zeros(()) if shards is None else part(shards, 0)
+
+
+def _at_block(block: Any, *, part: BlockPart, block_id: tuple[int, int]) -> Any:
+    return part(block, block_id[0])
+
+
+def _sum(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Sum in order, so that the same blocks give the same bits on any worker."""
+    return np.asarray(reduce(np.add, arrays))
+
+
+def _size_of_node(shards: Shards, position: int) -> np.ndarray:
+    return np.asarray(float(shards.blocks[position].n_bytes))
+
+
+def _frame_samples(frame: Any, names: tuple[str, ...], partition_info: Any = None) -> np.ndarray:
+    """The samples of a partition, which must have the columns that the whole data frame declares, in their order."""
+    found = tuple(str(name) for name in frame.columns)
+    whole = "the dask data frame"
+    where = whole if partition_info is None else f"partition {partition_info['number']} of {whole}"
+    if sorted(found) == sorted(names) and found != names:
+        at = next(place for place, name in enumerate(found) if name != names[place])
+        wrong = f"has {column_label(found, at)} where the data frame has {names[at]!r}"
+        raise DataError(f"{where} {wrong}; give all partitions the same order of columns.")
+    if found != names:
+        lacking, more = [
+            [name for name in ours if name not in theirs] for ours, theirs in ((names, found), (found, names))
+        ]
+        words = [f"{verb} {listed_columns(some)}" for verb, some in (("lacks", lacking), ("also has", more)) if some]
+        raise DataError(f"{where} {' and '.join(words)}; give all partitions the same columns.")
+    return np.asarray(as_source(frame, where).read(slice(0, len(frame))))
+
+
+# The covariance of all blocks as one operator: products at the blocks, summed over a tree, or formed in one pass.
+
+
+# Bytes of the rows per d x d product: many rows, so that adding the matrices costs little compared with computing them.
+FORMING_BYTES = 32 * 2**20
+# Largest ratio of the squared distance between centre and mean to the variance; that factor is lost in precision.
+LARGEST_SHIFT = 100.0
+
+
+@dataclass(frozen=True, eq=False)
+class BlockOperator:
+    """The covariance C_b of one block, at the worker that holds the block; None for an empty block."""
+
+    covariance: Any
+
+    def apply(self, X: np.ndarray) -> np.ndarray:
+        return np.zeros_like(X) if self.covariance is None else np.asarray(self.covariance.apply(X[np.newaxis])[0])
+
+    def __sizeof__(self) -> int:
+        # Dask calls this to know when a worker's memory is full.
+        arrays = list(getattr(self.covariance, "factors", ()))
+        for matrix in getattr(self.covariance, "matrices", ()):
+            arrays += [matrix.data, matrix.indices]
+        return object.__sizeof__(self) + sum(int(array.nbytes) for array in arrays)
+
+
+def block_operator(block: Any, number: int, layout: Layout, moments: Moments, kind: CovarianceKind) -> BlockOperator:
+    """Operator of a block; sparse blocks stay sparse, whatever the array declared."""
+    shards = layout.shards(block, number)
+    if shards is None:
+        return BlockOperator(None)
+    stays_sparse = shards.is_sparse and kind is not CovarianceKind.FORMED
+    return BlockOperator(build_covariance(shards, moments, kind=CovarianceKind.SPARSE if stays_sparse else kind))
+
+
+def _block_product(block: Any, number: int, make: BlockPart | None, X: np.ndarray) -> np.ndarray:
+    """C_b X (d, k) of a block that is an operator or, with ``make``, samples."""
+    return np.asarray((block if make is None else make(block, number)).apply(X))
+
+
+def _block_trace(block: Any, number: int, make: BlockPart | None, U: np.ndarray) -> np.ndarray:
+    covariance = (block if make is None else make(block, number)).covariance
+    return np.zeros(()) if covariance is None else np.asarray(covariance.traces_beyond(U)[0])
+
+
+def _block_matrix(block: Any, number: int, make: BlockPart) -> np.ndarray:
+    """C_b as a matrix (d, d), or 0 for an empty block."""
+    covariance = make(block, number).covariance
+    return np.zeros(()) if covariance is None else np.asarray(covariance.matrices[0])
+
+
+@dataclass(frozen=True, eq=False)
+class BlockCovariance:
+    """C = (1/M) sum_b C_b of M blocks, as one node's covariance; without ``make``, the blocks are operators already."""
+
+    blocks: Blocks
+    kind: CovarianceKind
+    n_features: int
+    make: BlockPart | None = None
+    rounding_size: float = 0.0
+
+    def place(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray(values, dtype=np.float64)
+
+    def apply(self, X: Array) -> np.ndarray:
+        require_numpy(X, self.kind)
+        total = self.blocks.total(partial(_block_product, make=self.make, X=X[0]), "product", sent_bytes=X.nbytes)
+        return np.asarray(total[np.newaxis] / self.blocks.n_blocks)
+
+    def traces_beyond(self, U: np.ndarray) -> np.ndarray:
+        total = self.blocks.total(partial(_block_trace, make=self.make, U=U), "trace", sent_bytes=U.nbytes)
+        return np.atleast_1d(total) / self.blocks.n_blocks
+
+
+def covariance_of_blocks(blocks: Blocks, moments: Moments, kind: CovarianceKind, holds: bool) -> Covariance:
+    """The covariance of all blocks, of the given kind.
+
+    Formed: the sum of the blocks' d x d matrices comes here, and products need no further pass. Otherwise products are
+    computed at the blocks: on centred copies that the workers hold (``holds``), or on samples read for every product.
+    """
+    make = partial(block_operator, layout=blocks.layout, moments=moments, kind=kind)
+    if kind is CovarianceKind.FORMED:
+        sent = moments.mean.nbytes + (0 if moments.scale is None else moments.scale.nbytes)
+        pooled = blocks.total(partial(_block_matrix, make=make), "covariance", sent_bytes=sent) / blocks.n_blocks
+        return Formed(pooled[np.newaxis])
+    weights = 1.0 if moments.scale is None else 1 / moments.scale
+    cancels = float(np.sum((weights * moments.mean) ** 2)) * blocks.n_blocks if blocks.is_sparse else 0.0
+    if holds:
+        return BlockCovariance(blocks.each(make, "operator").kept(), kind, blocks.n_features, rounding_size=cancels)
+    return BlockCovariance(blocks, kind, blocks.n_features, make, cancels)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # if anything is not finite, the usual passes are made
+def _covariance_sums(shards: Shards, position: int, centring: Centring) -> np.ndarray:
+    """N_b, sums and products of the deviations of a block from a centre, stacked: (d + 2, d)."""
+    block, d = shards.blocks[position], shards.n_features
+    total = np.zeros((d + 2, d))
+    total[0] = block.n_rows
+    for _, chunk in centring.chunks(block, FORMING_BYTES):
+        total[1] += chunk.sum(axis=0)
+        total[2:] += chunk.T @ chunk
+    return total
+
+
+def formed_in_one_pass(blocks: Blocks, *, scale: Scaling) -> tuple[Moments, Formed] | None:
+    """Moments and pooled covariance about the mean of the first block; None if that is not precise enough.
+
+    Also None if entries are missing or not finite, which the usual passes report or fill.
+    """
+    first = blocks.first().total_of_samples(partial(count_and_sum, fills=False))
+    if len(first) < 2:
+        return None
+    centre = first[1 : 1 + blocks.n_features] / first[0]
+    total = blocks.total_of_samples(partial(_covariance_sums, centring=Centring(centre)))
+    n_samples, sums, products = int(total[0, 0]), total[1], total[2:]
+    if n_samples < 2 or not np.isfinite(total).all():
+        return None
+    products = (products + products.T) / 2
+    shift, squares = sums / n_samples, np.diagonal(products)
+    variance = squares / n_samples - shift**2
+    # A constant column differs from its mean by rounding.
+    rounding = 64 * np.finfo(np.float64).eps * np.abs(centre)
+    if np.any(shift**2 > LARGEST_SHIFT * np.maximum(variance, 0.0) + rounding**2):
+        return None
+    moments = moments_about(Moments(n_samples, centre, squares), sums, n_samples, blocks, scale=scale)
+    C = (products - n_samples * np.outer(shift, shift)) / (n_samples - 1)
+    if moments.scale is not None:
+        C = C / np.outer(moments.scale, moments.scale)
+    return moments, Formed(C[np.newaxis])
+
+
+# Share of the workers' memory that the samples may take; centred copies may take the same share again.
+MEMORY_SHARE = 0.3
+# A product costs task scheduling besides its flops, and with few columns memory access dominates.
+PASS_COST = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class DaskData:
+    """Blocks of rows, one node each. To a solver the cluster is one node whose covariance is a sum over blocks."""
+
+    blocks: Blocks
+    weights: graphs.Weights = field(default_factory=lambda: graphs.metropolis(graphs.complete(1)))
+
+    @classmethod
+    def of(cls, X: Any) -> DaskData:
+        """From a dask array or data frame; reads nothing."""
+        return cls(Blocks.of(X, Traffic()))
+
+    @property
+    def facts(self) -> DataFacts:
+        blocks, names = self.blocks, self.blocks.layout.feature_names
+        return DataFacts.of_rows(blocks.n_blocks, blocks.n_features, feature_names=names)
+
+    def count(self, masked: bool) -> tuple[Size, None]:
+        """The chunk sizes may be unknown; the moments count the rows."""
+        return self.facts.size, None
+
+    def compare(self, request: Request) -> None:
+        """Nothing: one process has the settings of all blocks."""
+
+    def check(self, request: Request) -> None:
+        """Raise if the solver exchanges messages hundreds of times."""
+        solver = request.solver
+        if solver is not None and not solver.traits.few_exchanges:
+            cost = "exchanges messages hundreds of times, and on Dask each exchange takes tens of milliseconds"
+            raise InputError(f'solver {solver.name!r} {cost}; use solver="auto", or give it the computed array.')
+
+    def network(self, averaging: Averaging, max_rounds: int) -> Network:
+        """One node; the passes over the blocks are counted as its traffic."""
+        network = Stacked(self.weights, averaging)
+        network.traffic = self.blocks.traffic
+        return network
+
+    def choose_covariance(
+        self, request: Request, solver: Solver, n_components: int, network: Network | None = None
+    ) -> Choice:
+        """The requested kind, or the cheapest that fits the memory of the workers."""
+        kind = request.covariance
+        if kind is None and solver.traits.sends_covariances:
+            kind = CovarianceKind.FORMED
+        sizes = self._sizes(0 if kind is CovarianceKind.CHUNKED else self._n_bytes)
+        if kind is not None:
+            return sizes.asked(kind)
+        columns, products = solver.columns(n_components, self.blocks.n_features), solver.traits.expected_products
+        return choose_by_size(sizes, columns, products, self._memory[0], PASS_COST)
+
+    def measure(
+        self, network: Network, choice: Choice, *, scale: Scaling, missing: Missing, device: str | None
+    ) -> tuple[Moments, Covariance]:
+        """One pass over the blocks if that is precise enough; otherwise two for the moments, then the covariance."""
+        blocks, (share, _) = self.blocks, self._memory
+        if choice.kind is not CovarianceKind.CHUNKED and self._n_bytes <= share:
+            blocks = blocks.kept()
+        if choice.kind is CovarianceKind.FORMED and not blocks.is_sparse and missing == "error":
+            found = formed_in_one_pass(blocks, scale=scale)
+            if found is not None:
+                return found
+        first = blocks.total_of_samples(partial(count_and_sum, fills=missing == "mean"))
+        moments = moments_by_sums(blocks.total_of_samples, blocks, first, scale=scale, missing=missing)
+        # Copies that the user asked for are always held; chosen ones only if they fit.
+        fits = choice.asked or choice.bytes <= share
+        holds = fits and choice.kind in (CovarianceKind.MATRIX_FREE, CovarianceKind.SPARSE)
+        return moments, covariance_of_blocks(blocks, moments, choice.kind, holds)
+
+    @cached_property
+    def _n_bytes(self) -> int:
+        return self.blocks.n_bytes()
+
+    @cached_property
+    def _memory(self) -> tuple[int, int]:
+        """Bytes that samples or copies of them may take, and number of tasks that run at once.
+
+        Those of the workers if there is a cluster, otherwise the limit for a fit in this process.
+        """
+        # There can be a client only if distributed was imported.
+        distributed = sys.modules.get("distributed")
+        try:
+            client = None if distributed is None else distributed.default_client()
+        except ValueError:
+            client = None
+        if client is None:
+            return COPY_BYTES, import_extra("dask.system", "dask", "fitting dask data").CPU_COUNT
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        limits = [worker["memory_limit"] or MEMORY_BYTES for worker in workers]
+        return int(MEMORY_SHARE * sum(limits)), max(1, sum(worker["nthreads"] for worker in workers))
+
+    def _sizes(self, n_bytes: int) -> Sizes:
+        blocks, (share, n_threads) = self.blocks, self._memory
+        return Sizes(
+            n_samples=n_bytes // (blocks.array.dtype.itemsize * blocks.n_features),
+            n_features=blocks.n_features,
+            # One sum is kept in the end, but every running task forms a matrix.
+            n_matrices=n_threads,
+            sparse_bytes=n_bytes if blocks.is_sparse else None,
+            copy_bytes=share if blocks.array.dtype == np.float64 else 0,
+        )
+
+
+def check_features(pca: Any, X: Any, reset: bool) -> None:
+    """Let scikit-learn store (reset) or check the number and the names of the features; reads nothing."""
+    # An empty array like X: scikit-learn would compute X itself.
+    empty = X._meta if is_frame(X) else np.empty((0, X.shape[1]))
+    validate_data(pca, empty, reset=reset, skip_check_array=True)
+
+
+def lazy_scores(pca: Any, X: Any) -> Any:
+    """Scores of dask data (n, d) as a dask array (n, K), float32 if they are; nothing is computed yet."""
+    blocks = Blocks.of(X, Traffic())
+    array, kept = blocks.array, kept_dtype(blocks.array.dtype)
+    check_features(pca, X, reset=False)
+    made: dict[str, Any] = {"chunks": (array.chunks[0], (pca.n_components_,)), "token": "eigenmesh-scores"}
+    made["meta"] = np.empty((0, 0), dtype=kept)
+    return array.map_blocks(_scores, projector=pca._projector, kept=kept, **made)
+
+
+def _scores(block: Any, projector: Projector, kept: np.dtype) -> np.ndarray:
+    source = as_source(scipy_or_dense(block), "a dask block")
+    return projector.scores_of(source, None, "a dask block").astype(kept, copy=False)
+
+
+# A batch of a stream as dask data: the workers sum its moments in one pass over their blocks.
+
+
+def batch_moments(
+    blocks: Blocks, centre: np.ndarray | None, monitor: Monitor | None
+) -> tuple[Summary | None, np.ndarray | None]:
+    """Moments of all rows, None if there are no rows, and the sums of the monitor, (1, its width).
+
+    With a centre c near the mean, the blocks sum ``n``, ``s = sum (y - c)`` and ``P = sum (y - c)(y - c)^T``; then the
+    mean is ``c + s / n`` and the scatter ``P - s s^T / n``. Without a centre, an extra pass first computes the mean.
+    """
+    d = blocks.n_features
+    none = None if monitor is None else np.zeros((1, monitor.width))
+    if centre is None:
+        first = blocks.total_of_samples(partial(count_and_sum, fills=False))
+        if not first[0]:
+            return None, none
+        centre = first[1 : 1 + d] / first[0]
+    total = blocks.total_of_samples(partial(_sums_of_a_block, centre=centre, monitor=monitor))
+    count = float(total[0])
+    if not count:
+        return None, none
+    shift, products, seen = np.split(total[1:], [d, d + d * d])
+    scatter = products.reshape(d, d) - np.outer(shift, shift) / count
+    return Summary.about(count, centre, shift / count, scatter), None if monitor is None else seen[np.newaxis]
+
+
+def _sums_of_a_block(shards: Shards, position: int, centre: np.ndarray, monitor: Monitor | None) -> np.ndarray:
+    block, d = shards.blocks[position], len(centre)
+    about, seen = np.zeros((d + 1, d)), np.zeros(0 if monitor is None else monitor.width)
+    centring = Centring(centre)
+    for start, piece in block.chunks():
+        rows = centring.apply(piece)
+        if not np.isfinite(rows).all():
+            raise not_finite(shards, position, start, piece)
+        about[0] += rows.sum(axis=0)
+        about[1:] += rows.T @ rows
+        if monitor is not None:
+            seen += monitor.node_sums(rows + centre)
+    return np.concatenate([[float(block.n_rows)], about.ravel(), seen])

@@ -1,0 +1,161 @@
+"""Choice between the four kinds of covariance, by their cost and memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from eigenmesh.data.block import INDEX_BYTES, Block
+from eigenmesh.data.samples import Shards
+from eigenmesh.data.source import CHUNK_BYTES
+from eigenmesh.errors import InputError
+
+MEMORY_BYTES = 2 * 2**30
+# Only small data are copied: a copy doubles the memory, and data in files are probably too large for that.
+COPY_BYTES, FILE_COPY_BYTES = 256 * 2**20, 64 * 2**20
+# With a larger share of stored entries, products with dense rows are faster.
+MOST_STORED = 0.08
+# Time per multiplication relative to stored times dense entries: of two stored entries, and of two dense ones.
+PAIR_COST, DENSE_COST = 4.0, 0.1
+
+
+class CovarianceKind(StrEnum):
+    """Ways to store C_i."""
+
+    FORMED = "formed"
+    MATRIX_FREE = "matrix-free"
+    CHUNKED = "chunked"
+    SPARSE = "sparse"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A kind, the bytes that it takes besides the data, and the reason.
+
+    asked : the user named the kind; each : kinds of the nodes in this process, if each chooses for itself.
+    """
+
+    kind: CovarianceKind
+    bytes: int
+    reason: str
+    asked: bool = False
+    each: tuple[CovarianceKind, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of the data that decide the choice.
+
+    n_samples: number of rows; n_matrices: number of covariances if they are formed; sparse_bytes: values and indices as
+    float64 CSR, None if dense; copy_bytes: most that centred copies may take.
+    """
+
+    n_samples: int
+    n_features: int
+    n_matrices: int
+    sparse_bytes: int | None = None
+    copy_bytes: int = COPY_BYTES
+
+    @classmethod
+    def of(cls, *blocks: Block) -> Sizes:
+        """Sizes of the rows of one node, or of several together."""
+        n_samples, sparse = sum(block.n_rows for block in blocks), blocks[0].is_sparse
+        sparse_bytes = sum((block.n_stored or 0) * (8 + INDEX_BYTES) for block in blocks) if sparse else None
+        copy_bytes = COPY_BYTES if all(block.in_memory for block in blocks) else FILE_COPY_BYTES
+        if any(block.dtype != np.float64 for block in blocks):
+            # A copy in float64 may take many times the memory of the samples, which are converted in chunks instead.
+            copy_bytes = 0
+        return cls(n_samples, blocks[0].n_features, len(blocks), sparse_bytes, copy_bytes)
+
+    @property
+    def is_thin(self) -> bool:
+        """Whether so few entries are stored that products with them are cheaper than with dense rows."""
+        return self.sparse_bytes is not None and self.stored_per_row <= MOST_STORED * self.n_features
+
+    @property
+    def stored_per_row(self) -> float:
+        return (self.sparse_bytes or 0) / (8 + INDEX_BYTES) / max(1, self.n_samples)
+
+    def asked(self, kind: CovarianceKind) -> Choice:
+        """The kind that the user named."""
+        return Choice(kind, self.memory_needed(kind), "as asked for", asked=True)
+
+    def memory_needed(self, kind: CovarianceKind) -> int:
+        """Peak bytes that a kind takes besides the data."""
+        entries = self.n_samples * self.n_features
+        return {
+            # Forming needs two more float64 matrices: the sum and the product of one chunk.
+            CovarianceKind.FORMED: self.n_features**2 * (8 * self.n_matrices + 16) + 2 * CHUNK_BYTES,
+            CovarianceKind.MATRIX_FREE: 8 * entries + 2 * CHUNK_BYTES,
+            CovarianceKind.CHUNKED: 3 * CHUNK_BYTES,
+            CovarianceKind.SPARSE: entries * 16 if self.sparse_bytes is None else self.sparse_bytes,
+        }[kind]
+
+
+def choose(shards: Shards, n_components: int, products: int, memory_bytes: int = MEMORY_BYTES) -> Choice:
+    """The cheapest kind that fits, for ``products`` products with n_components columns each.
+
+    Formed: N_i d^2 flops once and 2 d^2 k per product, d^2 numbers per node. Not formed: 4 N_i d k per product, on
+    centred copies (N_i d numbers) if they are small, else on chunks that are read again each time. Sparse data
+    stay sparse.
+    """
+    return choose_by_size(Sizes.of(*shards.blocks), n_components, products, memory_bytes)
+
+
+def choose_for_each(shards: Shards, kind: CovarianceKind | None, n_components: int, products: int) -> Choice:
+    """For each node in this process the kind that it would choose alone, or the one that the user named.
+
+    It depends on the node's rows and on M, never on other nodes in this process, so products have the same bits in a
+    simulation and with any engine. All nodes together stay within the memory that one process may use.
+    """
+    choices, n_nodes = [], int(shards.n_nodes)
+    for block in shards.blocks:
+        sizes, limit = Sizes.of(block), MEMORY_BYTES // n_nodes
+        sizes = replace(sizes, copy_bytes=sizes.copy_bytes // n_nodes)
+        choices.append(sizes.asked(kind) if kind else choose_by_size(sizes, n_components, products, limit))
+    total = sum(choice.bytes for choice in choices)
+    return replace(choices[0], bytes=total, each=tuple(choice.kind for choice in choices))
+
+
+def choose_by_size(
+    sizes: Sizes, n_components: int, products: int, memory_bytes: int = MEMORY_BYTES, pass_cost: float = 1.0
+) -> Choice:
+    """``choose`` for data of these sizes; a product with the data itself costs pass_cost times its flops."""
+    if min(n_components, products) < 1:
+        raise InputError(f"n_components and products must be at least 1; got {n_components} and {products}.")
+    n_samples, d = sizes.n_samples, sizes.n_features
+    if sizes.sparse_bytes is not None:
+        return _choose_sparse(sizes, n_components, products, memory_bytes)
+    forming = n_samples * d**2 + products * 2 * sizes.n_matrices * d**2 * n_components
+    free = products * 4 * n_samples * d * n_components
+    copies, matrices = (sizes.memory_needed(kind) for kind in (CovarianceKind.MATRIX_FREE, CovarianceKind.FORMED))
+    may_copy = copies <= min(memory_bytes, sizes.copy_bytes)
+    costs = f"{products} products cost {forming:.1e} flops formed, {free:.1e} from the data"
+    # Reading the data again for every product costs about as much as the product.
+    reads = pass_cost if may_copy else max(pass_cost, 2.0)
+    if forming <= reads * free and matrices <= memory_bytes:
+        return Choice(CovarianceKind.FORMED, matrices, costs)
+    if forming <= free:
+        costs += f", but the matrices take {_size(matrices)} of {_size(memory_bytes)}"
+    if may_copy:
+        return Choice(CovarianceKind.MATRIX_FREE, copies, costs)
+    reason = f"{costs}; centred copies would take {_size(copies)}, so chunks are read"
+    return Choice(CovarianceKind.CHUNKED, sizes.memory_needed(CovarianceKind.CHUNKED), reason)
+
+
+def _choose_sparse(sizes: Sizes, n_components: int, products: int, memory_bytes: int) -> Choice:
+    """Form the matrix once from products of stored entries, or multiply the stored entries with every block."""
+    stored, d = sizes.n_samples * sizes.stored_per_row, sizes.n_features
+    free = products * 4 * stored * n_components
+    pairs = 2 * stored * sizes.stored_per_row * PAIR_COST
+    forming = pairs + products * 2 * sizes.n_matrices * d**2 * n_components * DENSE_COST
+    matrices, costs = sizes.memory_needed(CovarianceKind.FORMED), f"{products} products cost as {free:.1e} flops"
+    if sizes.is_thin and forming <= free and matrices <= memory_bytes:
+        return Choice(CovarianceKind.FORMED, matrices, f"{costs} sparse, {forming:.1e} formed")
+    return Choice(CovarianceKind.SPARSE, sizes.sparse_bytes or 0, "sparse data stay sparse")
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**29 else f"{n_bytes / 2**20:.0f} MiB"

@@ -1,0 +1,440 @@
+"""The samples of the nodes in this process."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from eigenmesh.data.block import Block, all_aligned, require_distinct_ids, take_columns
+from eigenmesh.data.source import Place, Source, as_source, can_move, column_label, source_at
+from eigenmesh.data.split import RandomSplit, Split, rows_by_value
+from eigenmesh.data.table import expand, read_table, warn_of_same
+from eigenmesh.errors import DataError, InputError
+
+# Weights of rows: a row of weight w counts as w equal samples, so the sum of the weights replaces N.
+
+
+# Smallest weight, relative to the largest at a node: a smaller one would be lost in rounding.
+SMALLEST_WEIGHT = 1e-9
+# Tolerances for counts that must be whole numbers without weights; the second is for inaccurate averages.
+NEARLY_WHOLE, LOOSELY_WHOLE = 1e-9, 2e-8
+
+
+def checked_weights(given: object, n_rows: int, where: str, fewest: int = 1) -> np.ndarray:
+    """Weights as float64, (n_rows,): finite, not negative, and at least ``fewest`` of them positive."""
+    weights = np.asarray(given)
+    if weights.shape != (n_rows,) or weights.dtype.kind not in "biuf":
+        found = f"{weights.dtype} of shape {weights.shape}"
+        raise DataError(f"weights of {where} must be one number for each of {n_rows:,} rows; got {found}.")
+    weights = weights.astype(np.float64)
+    wrong = ~((weights >= 0) & np.isfinite(weights))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise DataError(f"weight {weights[row]:g} of {where}, row {row}, must be finite and not negative; correct it.")
+    positive = weights[weights > 0]
+    if len(positive) < fewest:
+        raise DataError(f"all weights of {where} are zero; give one of its rows a weight, or leave it out.")
+    if len(positive) and positive.min() < SMALLEST_WEIGHT * positive.max():
+        share = f"{positive.min():g} is less than {SMALLEST_WEIGHT:g} of the largest, {positive.max():g}"
+        raise DataError(f"a weight of {where}, {share}: it would be lost to rounding; set it to 0.")
+    return weights
+
+
+def whole_count(total: float) -> float:
+    """A number of samples, rounded to an int if it is one up to rounding; unchanged for other sums of weights."""
+    nearest = round(total)
+    return nearest if abs(total - nearest) <= LOOSELY_WHOLE * total else total
+
+
+def whole_counts(counts: np.ndarray, n_samples: float) -> np.ndarray:
+    """The same for numbers of entries that are not missing, out of ``n_samples``: (d,)."""
+    nearest = np.rint(counts)
+    return np.where(np.abs(counts - nearest) <= NEARLY_WHOLE * n_samples, nearest, counts)
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """Samples of the nodes in this process: all M in a simulation, one at a peer.
+
+    blocks : Y_i (N_i, d) of the nodes in this process; n_nodes : M, of the whole network; ids : numbers of the nodes in
+    this process, in 0 .. M - 1; node_names : of all M nodes.
+    """
+
+    blocks: tuple[Block, ...]
+    n_nodes: int
+    ids: tuple[int, ...]
+    feature_names: tuple[str, ...] | None = None
+    node_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.blocks:
+            raise DataError("there are no nodes: give at least one matrix.")
+        ids_of(self.blocks, self.ids)
+        if len(set(self.ids)) != len(self.ids) or not all(0 <= node < self.n_nodes for node in self.ids):
+            raise InputError(f"node ids must be distinct and in 0..{self.n_nodes - 1}; got {list(self.ids)}.")
+        if self.node_names is not None and len(self.node_names) != self.n_nodes:
+            raise InputError(f"{len(self.node_names)} node names for {self.n_nodes} nodes; give one per node.")
+        for position, block in enumerate(self.blocks):
+            if block.n_rows == 0:
+                raise DataError(f"{self.node_label(position)} has no rows; every node needs at least one sample.")
+        self._check_alike()
+
+    def _check_alike(self) -> None:
+        widths = [block.n_features for block in self.blocks]
+        if len(set(widths)) > 1:
+            common = max(widths, key=widths.count)
+            odd = ", ".join([f"{self.node_label(i)} has {w}" for i, w in enumerate(widths) if w != common][:5])
+            other = f"{self.node_label(widths.index(common))} has {common}"
+            raise DataError(f"nodes have unequal numbers of columns: {odd}, while {other}; make them equal.")
+        if len({block.is_sparse for block in self.blocks}) > 1:
+            sparse = ", ".join([self.node_label(i) for i, block in enumerate(self.blocks) if block.is_sparse][:5])
+            raise DataError(f"some nodes are sparse ({sparse}) and some dense; make all sparse or all dense.")
+        names = self.feature_names
+        if names is not None and len(names) != widths[0]:
+            raise DataError(f"{len(names)} feature names for {widths[0]} columns; give one per column.")
+
+    @property
+    def n_features(self) -> int:
+        return self.blocks[0].n_features
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.blocks[0].is_sparse
+
+    def node_label(self, position: int) -> str:
+        """Name for messages of the node at this position in ``ids``: ``node 3 (hospital_c)``."""
+        node = self.ids[position]
+        return f"node {node}" if self.node_names is None else f"node {node} ({self.node_names[node]})"
+
+    def column_label(self, column: int) -> str:
+        return column_label(self.feature_names, column)
+
+    def take(self, ids: Sequence[int]) -> Self:
+        """Only the nodes with these global numbers, as at a peer."""
+        return replace(self, blocks=tuple(self.blocks[position] for position in self._positions(ids)), ids=tuple(ids))
+
+    def _positions(self, ids: Sequence[int]) -> list[int]:
+        """Positions of the nodes with these global numbers among those in this process."""
+        missing = [node for node in ids if node not in self.ids]
+        if missing:
+            raise InputError(f"nodes {missing} are not in this process; choose from {list(self.ids)}.")
+        return [self.ids.index(node) for node in ids]
+
+    @property
+    def device(self) -> Any:
+        """Device of the samples of the first node; None for NumPy."""
+        return self.blocks[0].device
+
+    def bytes_at(self, place: Place) -> int:
+        """Upper bound of the bytes that ``moved`` takes; 0 if a GPU does not have the memory."""
+        sources = {id(block.source): block.source for block in self.blocks}.values()
+        n_bytes = sum(math.prod(source.shape) * np.dtype(source.dtype).itemsize for source in sources)
+        return n_bytes if place.has_room(n_bytes) else 0
+
+    def moved(self, place: Place) -> Self:
+        """The same samples on a device; each source is moved once, and on a GPU the rows of a node are made contiguous.
+
+        Sources that cannot be moved completely stay where they are, and are moved in chunks when they are read; so do
+        all of them if a GPU does not have the memory.
+        """
+        if not self.bytes_at(place):
+            return self
+        sources = {id(block.source): block.source for block in self.blocks}
+        there = {key: source_at(source, place) for key, source in sources.items() if can_move(source, place)}
+        blocks = (replace(block, source=there.get(id(block.source), block.source)) for block in self.blocks)
+        return replace(self, blocks=tuple(block.gathered() if place.is_gpu else block for block in blocks))
+
+    def weighted(self, weights: Sequence[object | None]) -> Self:
+        """The same rows with weights (N_i,) for each node in this process: a row of weight w counts as w equal samples.
+
+        None for a node without weights. Rows of weight 0 are left out.
+        """
+        pairs = zip(self.blocks, weights, strict=True)
+        blocks = [
+            block if given is None else block.weighted(checked_weights(given, block.n_rows, self.node_label(position)))
+            for position, (block, given) in enumerate(pairs)
+        ]
+        return replace(self, blocks=tuple(blocks))
+
+    def weighted_rows(self, weights: object | None) -> Self:
+        """The same for weights (N,) of all rows of the one source that the nodes share."""
+        if weights is None:
+            return self
+        checked = checked_weights(weights, self.blocks[0].source.shape[0], "the data", fewest=0)
+        return self.weighted([checked[block.rows] for block in self.blocks])
+
+    def thinned(self, n_rows: int) -> Shards:
+        """About ``n_rows`` rows over the nodes in this process, evenly spread; at least one of each node."""
+        share = min(1.0, n_rows / sum(block.n_rows for block in self.blocks))
+        return replace(self, blocks=tuple(block.thinned(math.ceil(share * block.n_rows)) for block in self.blocks))
+
+    @classmethod
+    def from_array(
+        cls,
+        X: object,
+        n_nodes: int,
+        split: Split | None = None,
+        labels: object | None = None,
+        weights: object | None = None,
+    ) -> Shards:
+        """Split the rows of one matrix X (N, d) over the nodes, at random by default; copies nothing.
+
+        ``weights`` (N,) are the numbers of samples that the rows stand for; rows of weight 0 are left out.
+        """
+        source, known = as_source(X), None if labels is None else np.asarray(labels)
+        counted: Any = slice(None)
+        if weights is not None:
+            counted = np.flatnonzero(checked_weights(weights, source.shape[0], "the data"))
+        n_rows = source.shape[0] if weights is None else len(counted)
+        rows = (split or RandomSplit()).rows(n_rows, n_nodes, None if known is None else known[counted])
+        blocks = tuple(Block(source, part if weights is None else counted[part]) for part in rows)
+        return cls(blocks, n_nodes, tuple(range(n_nodes)), source.feature_names).weighted_rows(weights)
+
+    @classmethod
+    def from_labels(cls, X: object, nodes: object) -> Shards:
+        """One node per distinct value of ``nodes`` (N,), in sorted order."""
+        source = as_source(X)
+        values = np.asarray(nodes)
+        if values.shape != (source.shape[0],):
+            raise DataError(f"nodes must have one entry for each of {source.shape[0]} samples; got {values.shape}.")
+        names, rows = rows_by_value(values, "nodes")
+        blocks = tuple(Block(source, part) for part in rows)
+        return cls(blocks, len(blocks), tuple(range(len(blocks))), source.feature_names, tuple(map(str, names)))
+
+    @classmethod
+    def from_list(
+        cls,
+        matrices: Sequence[object],
+        *,
+        ids: Sequence[int] | None = None,
+        n_nodes: int | None = None,
+        node_names: Sequence[str] | None = None,
+        sources_at: Sequence[object] | None = None,
+    ) -> Shards:
+        """One node per matrix, [Y_1, .., Y_M]. A peer passes only its own matrix, its id and the number of nodes M.
+
+        Columns with names are put in the order of the first matrix that has names. ``sources_at`` are the names of the
+        matrices in messages, by default their nodes.
+        """
+        held = ids_of(matrices, ids)
+        where = [f"node {node}" for node in held]
+        sources = [as_source(X, f"X at {place}") for place, X in zip(where, matrices, strict=True)]
+        blocks = tuple(map(Block, all_aligned(sources, sources_at or where)))
+        columns = next((block.feature_names for block in blocks if block.feature_names is not None), None)
+        names = None if node_names is None else tuple(node_names)
+        return cls(blocks, len(matrices) if n_nodes is None else n_nodes, held, columns, names)
+
+    @classmethod
+    def from_files(
+        cls,
+        paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        n_nodes: int | None = None,
+        split: Split | None = None,
+        **options: Any,
+    ) -> Shards:
+        """One file: its rows are split over n_nodes. Several, or a pattern such as ``site-*.csv``: one node per file.
+
+        The nodes are named after their files. ``options`` are those of ``read_table``.
+        """
+        files = expand([paths] if isinstance(paths, str | os.PathLike) else paths)
+        if not files:
+            raise InputError("no files were given; give at least one path.")
+        if len(files) == 1:
+            if n_nodes is None:
+                raise InputError(f"{files[0]} is one file; give the number of nodes to split it over, n_nodes.")
+            table = read_table(files[0], **options)
+            return cls.from_array(table.source, n_nodes, split, table.labels, table.weights)
+        if split is not None or n_nodes not in (None, len(files)):
+            n = len(files)
+            raise InputError(f"{n} files make {n} nodes; leave out n_nodes (got {n_nodes}) and split, or give 1 file.")
+        warn_of_same(files)
+        tables = [read_table(file, **options) for file in files]
+        names = [table.name for table in tables]
+        shards = cls.from_list([table.source for table in tables], node_names=names, sources_at=files)
+        return shards.weighted([table.weights for table in tables])
+
+
+def ids_of(matrices: Sequence[object], ids: Sequence[int] | None) -> tuple[int, ...]:
+    """Numbers of the nodes that have these matrices: the given ones, one for each, or 0 .. M - 1."""
+    held = tuple(range(len(matrices))) if ids is None else tuple(ids)
+    if len(held) != len(matrices):
+        raise InputError(f"{len(matrices)} matrices but {len(held)} node ids; give one id per matrix.")
+    return held
+
+
+# The columns of the nodes in this process, if every node has different features of the same samples.
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureShards(Shards):
+    """Columns of the nodes in this process: all M in a simulation, one at a peer.
+
+    blocks : Y_j (N, d_j) of the nodes in this process; columns : positions of the columns of each node among all
+    columns in this process, in the order in which they were given; sample_ids : (N,) of each node, or None if it has
+    none.
+    """
+
+    columns: tuple[np.ndarray, ...] = ()
+    sample_ids: tuple[np.ndarray | None, ...] = ()
+
+    def _check_alike(self) -> None:
+        rows = [block.n_rows for block in self.blocks]
+        if len(set(rows)) > 1:
+            common = max(rows, key=rows.count)
+            odd = ", ".join([f"{self.node_label(i)} has {n:,}" for i, n in enumerate(rows) if n != common][:5])
+            raise DataError(f"nodes have unequal numbers of samples: {odd}, the others {common:,}; all need the same.")
+        if rows[0] < 2:
+            raise DataError(f"n_samples = {rows[0]}; a covariance needs at least 2 samples.")
+        for position, ids in enumerate(self.sample_ids):
+            if ids is not None and len(ids) != rows[0]:
+                raise DataError(f"{self.node_label(position)} has {len(ids):,} ids for {rows[0]:,} samples.")
+            if ids is not None:
+                self._check_ids(position, ids)
+        self._check_names()
+
+    def _check_ids(self, position: int, ids: np.ndarray) -> None:
+        """Raise if two samples have one id: nodes that have them in another order would not notice."""
+        # As they are compared between nodes.
+        texts = [str(value).strip() for value in ids.tolist()]
+        require_distinct_ids(texts, lambda row: f"the id of row {row} at {self.node_label(position)}")
+
+    def _check_names(self) -> None:
+        """Raise if a column of one node has the name of a column of another node in this process."""
+        seen: dict[str, int] = {}
+        for position, block in enumerate(self.blocks):
+            for name in block.feature_names or ():
+                first = seen.setdefault(name, position)
+                if first != position:
+                    nodes = f"{self.node_label(first)} and {self.node_label(position)}"
+                    raise DataError(f"{nodes} both have a column {name!r}; rename it at one of them, or leave it out.")
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns in this process."""
+        return sum(block.n_features for block in self.blocks)
+
+    def weighted(self, weights: Sequence[object | None]) -> Self:
+        _refuse_weights(weights)
+        return self
+
+    @property
+    def order(self) -> np.ndarray:
+        """Permutation (d,) that puts columns, one node after another, in the order in which they were given."""
+        return np.argsort(np.concatenate(self.columns))
+
+    @property
+    def n_samples(self) -> int:
+        """N, the same at every node."""
+        return self.blocks[0].n_rows
+
+    def take(self, ids: Sequence[int]) -> Self:
+        """Only the columns of the nodes with these global numbers, as at a peer."""
+        where = self._positions(ids)
+        blocks = tuple(self.blocks[position] for position in where)
+        return replace(
+            self,
+            blocks=blocks,
+            ids=tuple(ids),
+            feature_names=_names_of(blocks),
+            columns=_in_a_row(blocks),
+            sample_ids=tuple(self.sample_ids[position] for position in where),
+        )
+
+    @classmethod
+    def from_array(
+        cls,
+        X: object,
+        n_nodes: int,
+        split: Split | None = None,
+        labels: object | None = None,
+        weights: object | None = None,
+    ) -> Self:
+        """Split the columns of one matrix X (N, d) over the nodes, at random by default; ``labels`` (d,) of columns."""
+        _refuse_weights([weights])
+        source = as_source(X)
+        columns = (split or RandomSplit()).rows(
+            source.shape[1], n_nodes, None if labels is None else np.asarray(labels)
+        )
+        return cls._of_columns(source, [np.arange(source.shape[1])[part] for part in columns])
+
+    @classmethod
+    def from_labels(cls, X: object, nodes: object) -> Self:
+        """One node per distinct value of ``nodes`` (d,), which has one entry per column; in sorted order."""
+        source, values = as_source(X), np.asarray(nodes)
+        if values.shape != (source.shape[1],):
+            raise DataError(f"nodes must have one entry for each of {source.shape[1]} columns; got {values.shape}.")
+        names, columns = rows_by_value(values, "nodes")
+        return replace(cls._of_columns(source, columns), node_names=tuple(map(str, names)))
+
+    @classmethod
+    def from_list(
+        cls,
+        matrices: Sequence[object],
+        *,
+        ids: Sequence[int] | None = None,
+        n_nodes: int | None = None,
+        node_names: Sequence[str] | None = None,
+        sources_at: Sequence[object] | None = None,
+        sample_ids: Sequence[np.ndarray | None] | None = None,
+    ) -> Self:
+        """One node per matrix [Y_1, .., Y_M], of the same samples in the same order.
+
+        A peer passes only its own matrix, its id and the number of nodes M. Where ``sample_ids`` are given, nodes
+        compare them before the first product.
+        """
+        held = ids_of(matrices, ids)
+        where = sources_at or [f"X at node {node}" for node in held]
+        blocks = tuple(Block(as_source(X, str(place))) for place, X in zip(where, matrices, strict=True))
+        names = None if node_names is None else tuple(node_names)
+        known = [None] * len(blocks) if sample_ids is None else list(sample_ids)
+        size = len(matrices) if n_nodes is None else n_nodes
+        return cls(blocks, size, held, _names_of(blocks), names, columns=_in_a_row(blocks), sample_ids=tuple(known))
+
+    @classmethod
+    def from_files(
+        cls,
+        paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        n_nodes: int | None = None,
+        split: Split | None = None,
+        **options: Any,
+    ) -> Self:
+        """One file: its columns are split over n_nodes. Several: one node per file, with the ids of ``id_column``."""
+        files = expand([paths] if isinstance(paths, str | os.PathLike) else paths)
+        if len(files) == 1 and n_nodes is not None:
+            table = read_table(files[0], **options)
+            return cls.from_array(table.source, n_nodes, split, weights=table.weights)
+        if len(files) < 2 or split is not None or n_nodes not in (None, len(files)):
+            raise InputError(f"{len(files)} files are {len(files)} nodes; give one file and n_nodes, or several files.")
+        warn_of_same(files)
+        tables = [read_table(file, **options) for file in files]
+        _refuse_weights([table.weights for table in tables])
+        sources, names, known = zip(*((table.source, table.name, table.ids) for table in tables), strict=True)
+        return cls.from_list(sources, node_names=names, sources_at=files, sample_ids=known)
+
+    @classmethod
+    def _of_columns(cls, source: Source, columns: Sequence[np.ndarray]) -> Self:
+        blocks = tuple(Block(take_columns(source, part.tolist())) for part in columns)
+        size, none = len(blocks), (None,) * len(blocks)
+        names = source.feature_names
+        return cls(blocks, size, tuple(range(size)), names, columns=tuple(columns), sample_ids=none)
+
+
+def _refuse_weights(weights: Sequence[object | None]) -> None:
+    if any(given is not None for given in weights):
+        raise InputError('weights of samples are for partition="samples"; where columns are split, repeat the rows.')
+
+
+def _in_a_row(blocks: Sequence[Block]) -> tuple[np.ndarray, ...]:
+    ends = np.cumsum([block.n_features for block in blocks])
+    return tuple(np.arange(end - block.n_features, end) for end, block in zip(ends, blocks, strict=True))
+
+
+def _names_of(blocks: Sequence[Block]) -> tuple[str, ...] | None:
+    """Names of all columns of the blocks, None unless all have names."""
+    names = [block.feature_names for block in blocks]
+    return tuple(name for part in names for name in part or ()) if all(names) else None

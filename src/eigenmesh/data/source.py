@@ -1,0 +1,727 @@
+"""Sources of samples: anything that can read rows on request."""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import array_api_compat
+import numpy as np
+import scipy.sparse
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array, Namespace, as_tensor, namespace, numpy_dtype, on_host, to_numpy
+from eigenmesh.data.split import Rows
+from eigenmesh.errors import DataError, InputError, MissingExtraError, UnknownNameError, import_extra
+from eigenmesh.words import one_line
+
+# Library and device for the samples: NumPy, or PyTorch tensors on a device to which they are moved once.
+
+
+# Size of a chunk of rows: large enough for BLAS and for sequential reading, small compared with memory. A GPU needs
+# larger ones.
+CHUNK_BYTES, GPU_CHUNK_BYTES = 2 * 2**20, 256 * 2**20
+# Pinned buffers that a GPU can read by itself: one is filled while another is copied.
+STAGE_BYTES, STAGES = 32 * 2**20, 3
+# Share of a GPU's free memory that samples moved there may take.
+SHARE_OF_GPU = 0.5
+
+
+@dataclass(frozen=True)
+class Place:
+    """An Array API namespace and a device; None for NumPy."""
+
+    xp: Namespace = ea.numpy
+    device: Any = None
+
+    @classmethod
+    def named(cls, device: str | None) -> Place:
+        """NumPy for None, otherwise PyTorch on a device: "cpu", "cuda", "cuda:1"."""
+        return cls(*ea.namespace_for(device))
+
+    @classmethod
+    def of(cls, xp: Namespace | None, device: Any = None) -> Place:
+        """The place of an array made with this namespace and device."""
+        made = np.empty(0) if xp is None else xp.empty(0, device=device)
+        return cls() if isinstance(made, np.ndarray) else cls(ea.namespace(made), made.device)
+
+    @property
+    def is_gpu(self) -> bool:
+        return getattr(self.device, "type", None) == "cuda"
+
+    def free_bytes(self) -> int:
+        """Free memory of the GPU, including what PyTorch has reserved but does not use."""
+        torch = import_extra("torch", "torch", "a GPU")
+        stats = torch.cuda.memory_stats(self.device)
+        unused = stats.get("reserved_bytes.all.current", 0) - stats.get("allocated_bytes.all.current", 0)
+        return int(torch.cuda.mem_get_info(self.device)[0] + unused)
+
+    def has_room(self, n_bytes: int) -> bool:
+        """Whether samples of this size may be moved here completely."""
+        return not self.is_gpu or n_bytes <= SHARE_OF_GPU * self.free_bytes()
+
+    def put(self, values: Array) -> Array:
+        """The values on this device, in their own dtype; copied only if they are elsewhere."""
+        if self.xp is ea.numpy:
+            return ea.to_numpy(values)
+        if isinstance(values, np.ndarray):
+            if self.is_gpu and values.ndim == 2 and values.nbytes > STAGE_BYTES:
+                return _staged(values, self.device)
+            values = _plain(values)
+        return self.xp.asarray(values, device=self.device)
+
+
+HOST = Place()
+
+
+def chunk_bytes(device: Any) -> int:
+    """Size of a chunk of rows on this device; None is NumPy."""
+    return GPU_CHUNK_BYTES if getattr(device, "type", None) == "cuda" else CHUNK_BYTES
+
+
+def _staged(values: np.ndarray, device: Any) -> Array:
+    """Copy rows (n, d) to a GPU through pinned memory: several times faster than from memory that is not pinned."""
+    torch = import_extra("torch", "torch", "a GPU")
+    rows = max(1, STAGE_BYTES // (values.itemsize * values.shape[1]))
+    dtype = torch.from_numpy(np.empty(0, dtype=values.dtype)).dtype
+    moved = torch.empty(values.shape, dtype=dtype, device=device)
+    stages = [torch.empty((rows, values.shape[1]), dtype=dtype, pin_memory=True) for _ in range(STAGES)]
+    done = [torch.cuda.Event() for _ in stages]
+    for turn, start in enumerate(range(0, len(values), rows)):
+        part = torch.from_numpy(_plain(values[start : start + rows]))
+        stage = stages[turn % STAGES][: len(part)]
+        # An event that was never recorded counts as done.
+        done[turn % STAGES].synchronize()
+        stage.copy_(part)
+        moved[start : start + len(part)].copy_(stage, non_blocking=True)
+        done[turn % STAGES].record(torch.cuda.current_stream(device))
+    torch.cuda.current_stream(device).synchronize()
+    return moved
+
+
+def _plain(values: np.ndarray) -> np.ndarray:
+    """A copy if needed: PyTorch accepts neither negative strides nor read-only memory."""
+    fits = min(values.strides, default=0) >= 0 and values.flags.writeable
+    return values if fits else np.array(values, order="C")
+
+
+# Options for tables: the roles of columns, and the format of text.
+
+
+# A column by its name, or by its number from 0.
+Column: TypeAlias = str | int
+SHOWN_NAMES = 10
+HEADERS = ("auto", "yes", "no")
+NOT_NUMERIC = "leave it out (drop), name it as id_column or label_column, or give its categories"
+
+
+class Roles(NamedTuple):
+    """Numbers of the columns of a file: the features in their order, and the columns of ids, labels and weights."""
+
+    features: list[int]
+    id: int | None
+    label: int | None
+    weight: int | None
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How a table is read; options that are left out are detected.
+
+    Attributes
+    ----------
+    columns : names or numbers of the features, in this order; None for all that are left.
+    drop : columns to leave out.
+    id_column : names the samples, and is carried into scores.
+    label_column : labels to split by, or to write next to the scores.
+    weight_column : how many samples each row stands for.
+    categories : {column: levels}; each level becomes a column of 0 and 1 named ``column=level``.
+    header : whether the first line of a text file has the names of the columns: "yes", "no", or "auto": yes if one of
+        its fields is not a number.
+    delimiter, decimal : of a text file: "," ";" "|", a tab or " " for blanks, and "." or ",".
+    encoding : of a text file, such as "latin-1"; UTF-8, with or without its mark, if None.
+    layer : dataset of a .h5 file, or layer of a .h5ad file; X of the latter if None.
+    among : features that a model knows: of columns with names, all others are left out.
+    """
+
+    columns: tuple[Column, ...] | None = None
+    drop: tuple[Column, ...] = ()
+    id_column: Column | None = None
+    label_column: Column | None = None
+    weight_column: Column | None = None
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    header: str = "auto"
+    delimiter: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
+    layer: str | None = None
+    among: frozenset[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.header not in HEADERS:
+            raise InputError(f"header = {self.header!r} must be one of {', '.join(map(repr, HEADERS))}.")
+        if self.delimiter is not None and len(self.delimiter) != 1:
+            raise InputError(f"delimiter = {self.delimiter!r} must be one character, such as ';'.")
+        if self.decimal not in (None, ".", ","):
+            raise InputError(f"decimal = {self.decimal!r} must be '.' or ','.")
+        if self.decimal == "," and self.delimiter == ",":
+            raise InputError("delimiter and decimal are both ','; one of them must be another.")
+        try:
+            codecs.lookup(self.encoding or "utf-8")
+        except LookupError as error:
+            raise InputError(f"encoding = {self.encoding!r} is not known; utf-8 and latin-1 are.") from error
+        for column, levels in self.categories.items():
+            if len(levels) < 2 or len(set(levels)) < len(levels):
+                raise InputError(f"categories of {column!r} must be two levels or more, each once; got {list(levels)}.")
+
+    @classmethod
+    def of(cls, **given: Any) -> TableOptions:
+        """From user input: one name or a list of names, levels of any type."""
+        known = [one.name for one in dataclasses.fields(cls)]
+        for name in given:
+            if name not in known:
+                raise UnknownNameError("option of a table", name, known)
+        for name in ("columns", "drop"):
+            if given.get(name) is not None:
+                given[name] = _as_tuple(given[name])
+        if given.get("categories"):
+            levels = given["categories"].items()
+            given["categories"] = {str(column): tuple(map(str, _as_tuple(each))) for column, each in levels}
+        return cls(**{name: value for name, value in given.items() if value is not None})
+
+    @property
+    def _beside(self) -> tuple[Column | None, ...]:
+        return self.id_column, self.label_column, self.weight_column
+
+    def roles(self, names: Sequence[str] | None, n_columns: int, where: str) -> Roles:
+        """Role of each of n columns; raises DataError for a column that does not exist."""
+
+        def position(column: Column) -> int:
+            return column_position(column, names, n_columns, where)
+
+        known = (
+            None
+            if self.among is None or names is None
+            else {name.partition("=")[0] for name in self.among} | self.among
+        )
+        found = [None if column is None else position(column) for column in self._beside]
+        left_out = {*map(position, self.drop), *(place for place in found if place is not None)}
+        chosen = range(n_columns) if self.columns is None else map(position, self.columns)
+        features = [
+            column for column in chosen if column not in left_out and (known is None or (names or ())[column] in known)
+        ]
+        if not features:
+            raise DataError(f"{where} has no columns left to work with; drop fewer of its {n_columns}.")
+        for column in self.categories:
+            if position(column) not in features:
+                raise DataError(f"column {column!r} of {where} is left out, and cannot be a category as well.")
+        return Roles(features, *found)
+
+
+def column_position(column: Column, names: Sequence[str] | None, n_columns: int, where: str) -> int:
+    """Number from 0 of a column that is given by name or by number."""
+    if isinstance(column, int):
+        return _numbered(column, names, n_columns, where)
+    if names is None:
+        raise DataError(f"{where} has no names of columns, so no column {column!r}; give its number from 0.")
+    found = [place for place, name in enumerate(names) if name == column]
+    if not found:
+        listed = ", ".join(names[:SHOWN_NAMES]) + (" .." if len(names) > SHOWN_NAMES else "")
+        raise DataError(f"{where} has no column {column!r}; its first columns are {listed}.")
+    if len(found) > 1:
+        raise DataError(
+            f"{where} has {len(found)} columns {column!r} ({', '.join(map(str, found))}); rename all but one."
+        )
+    return found[0]
+
+
+def _numbered(column: int, names: Sequence[str] | None, n_columns: int, where: str) -> int:
+    """Number of a column that is given by a number, which may also be its name: years, wavelengths."""
+    called = [place for place, name in enumerate(names or ()) if name == str(column)]
+    if len(called) == 1 and column not in (called[0], *range(n_columns)):
+        return called[0]
+    if not 0 <= column < n_columns:
+        raise DataError(f"{where} has no column {column}; give one of 0..{n_columns - 1}.")
+    if called not in ([], [column]):
+        other = column_label(names, column)
+        raise DataError(f"{where} has {other}, but also a column called {column}; give names that are not numbers.")
+    return column
+
+
+def column_label(names: Sequence[str] | None, column: int) -> str:
+    """Number and name of a column, for messages: ``column 7 ('age')``."""
+    return f"column {column}" if names is None else f"column {column} ({names[column]!r})"
+
+
+def listed_columns(names: Sequence[str]) -> str:
+    """Names of columns for a message, at most ten: ``columns 'age', 'bmi' and 7 more``."""
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return f"{'column' if len(names) == 1 else 'columns'} {', '.join(map(repr, names[:SHOWN_NAMES]))}{more}"
+
+
+def require_distinct(names: Sequence[str], where: str) -> None:
+    """Raise if two columns have the same name: models, loadings and scores could not tell them apart.
+
+    Parameters
+    ----------
+    names : names of all features, in their order.
+    where : what has these columns, for the message.
+    """
+    if len(set(names)) < len(names):
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        raise DataError(f"{where} has {listed_columns(twice)} more than once; rename all but one.")
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+
+
+# np.ndarray, a tensor on a device, or scipy.sparse.csr_array; scipy carries no types.
+Samples: TypeAlias = Any
+# Larger whole numbers are not all in float64.
+LARGEST_WHOLE = 2**53
+# Dtypes of samples that are moved to a device as a whole.
+MOVED_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+# What to do with columns of a data frame that are not numbers.
+MAKE_NUMBERS = "leave them out, or make them numbers: a date can be a number of days, words columns of 0 and 1"
+# Rows of a sparse matrix to check at a time.
+CHECKED_ROWS = 256
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Samples (n, d) wherever they are: in memory, in a file, or computed as they are read.
+
+    Any object with these six members is a source, without inheritance or registration.
+    """
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of samples n and of columns d."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Dtype of the values that ``read`` returns: real numbers, integers or booleans."""
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the d columns, if they have names."""
+
+    @property
+    def n_stored(self) -> int | None:
+        """Number of stored entries if the source is sparse, None if it is dense."""
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the samples are in memory. If not, only small data are copied to centre them."""
+
+    def read(self, rows: Rows) -> Samples:
+        """These rows, (len(rows), d), as an array; as a csr_array in canonical format if the source is sparse.
+
+        rows : ``slice(start, stop)`` with 0 <= start <= stop <= n, or an integer array of row numbers.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixSource:
+    """An array, in memory or mapped from a file, or a csr_array that stores no entry twice."""
+
+    matrix: Samples
+    feature_names: tuple[str, ...] | None = None
+    # Location of an entry (row, column) in its file, for messages; None if there is no file.
+    place: Callable[[int, int], str | None] | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return tuple(self.matrix.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        dtype: np.dtype = self.matrix.dtype
+        return dtype
+
+    @property
+    def n_stored(self) -> int | None:
+        return int(self.matrix.nnz) if scipy.sparse.issparse(self.matrix) else None
+
+    @property
+    def in_memory(self) -> bool:
+        return not is_mapped(self.matrix)
+
+    def read(self, rows: Rows) -> Samples:
+        if not isinstance(rows, slice) or self.n_stored is None:
+            return self.matrix[rows]
+        return self.matrix if rows == slice(0, self.shape[0]) else _run_of_rows(self.matrix, rows)
+
+
+@dataclass(frozen=True, eq=False)
+class TensorSource:
+    """A PyTorch tensor on any device; rows stay on it."""
+
+    tensor: Array
+    feature_names: tuple[str, ...] | None = None
+    n_stored: ClassVar[int | None] = None
+    in_memory: ClassVar[bool] = True
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return tuple(self.tensor.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return numpy_dtype(self.tensor)
+
+    @property
+    def device(self) -> Any:
+        return self.tensor.device
+
+    def read(self, rows: Rows) -> Samples:
+        if isinstance(rows, slice):
+            return self.tensor[rows]
+        xp = namespace(self.tensor)
+        return xp.take(self.tensor, xp.asarray(rows, device=self.device), axis=0)
+
+
+def as_source(X: object, what: str = "X", feature_names: tuple[str, ...] | None = None) -> Source:
+    """Samples of any kind as a Source; copies only if necessary.
+
+    X may be a Source, a NumPy array, a memory map, any sparse matrix, a data frame, nested lists or an Array API array;
+    an array on a GPU stays there. ``what`` is its name in messages. ``feature_names`` are for data without names.
+    """
+    if isinstance(X, Source):
+        source = X
+    elif is_frame(X):
+        columns = FrameColumns.of(X, what, MAKE_NUMBERS)
+        source = columns.features(range(columns.n_columns))
+    elif is_device_array(X):
+        source = TensorSource(as_tensor(X), feature_names)
+    else:
+        source = MatrixSource(_as_matrix(X, what), feature_names)
+    shape, dtype = source.shape, np.dtype(source.dtype)
+    if len(shape) != 2:
+        raise DataError(f"{what} must be 2-D (samples, features); got shape {shape}.")
+    if shape[1] == 0:
+        raise DataError(f"{what} has no columns (shape {shape}); give at least one.")
+    require_real(dtype, what)
+    if source.feature_names is not None:
+        require_distinct(source.feature_names, what)
+    return source
+
+
+def require_real(dtype: np.dtype, what: str) -> None:
+    """Raise unless values of this dtype are real numbers that float64 can represent."""
+    if dtype.kind == "c":
+        raise DataError(
+            f"Complex data not supported: {what} is {dtype}; stack its real and imaginary parts as columns."
+        )
+    if dtype.kind in "mM":
+        raise DataError(f"{what} has dates or times ({dtype}); convert them to numbers, such as days from the first.")
+    if dtype.kind == "f" and dtype.itemsize > 8:
+        raise DataError(f"{what} is {dtype}, and all arithmetic is in float64; round it with X.astype(np.float64).")
+    if dtype.kind not in "biuf":
+        raise DataError(f"{what} has dtype {dtype}, which is not numeric; convert it with X.astype(float).")
+
+
+def require_exact(values: Array, place: Callable[[int], str]) -> None:
+    """Raise if a whole number is too large for float64; ``place`` names the entry with this number in the array."""
+    if isinstance(values, np.ndarray) and values.dtype == object:
+        values = np.array([value if isinstance(value, int) else 0 for value in values.flat], dtype=object)
+    elif numpy_dtype(values).kind not in "iu" or numpy_dtype(values).itemsize < 8:
+        return
+    xp = np if isinstance(values, np.ndarray) else namespace(values)
+    if 0 in values.shape or (xp.max(values) <= LARGEST_WHOLE and xp.min(values) >= -LARGEST_WHOLE):
+        return
+    beyond = to_numpy((values > LARGEST_WHOLE) | (values < -LARGEST_WHOLE)).astype(bool)
+    first = int(np.argmax(beyond))
+    raise DataError(
+        f"{place(first)} is {int(to_numpy(values).flat[first])}; float64 has all whole numbers only up to 2^53 = "
+        f"{LARGEST_WHOLE}. Subtract a constant, leave out columns of ids, or round it with X.astype(np.float64)."
+    )
+
+
+def checkable(X: Any, what: str = "X") -> Any:
+    """Samples that scikit-learn can check, whose own errors name no column and which reads masked entries and dates.
+
+    Raises DataError for a data frame with columns that are not numbers, for an object that is no array, and for numbers
+    that are not real or not in the range of float64.
+    """
+    if isinstance(X, np.ma.MaskedArray):
+        return without_mask(X, what)
+    if is_frame(X):
+        FrameColumns.of(X, what, MAKE_NUMBERS).require_numbers()
+        return X
+    _require_array(X, what)
+    if isinstance(X, np.ndarray) or scipy.sparse.issparse(X):
+        # scikit-learn takes objects that are numbers.
+        require_real(np.dtype(float) if X.dtype == object else X.dtype, what)
+    if isinstance(X, np.ndarray) and X.ndim == 2 and not is_mapped(X):
+        require_exact(X, lambda at: f"row {at // X.shape[1]} of {what}, column {at % X.shape[1]},")
+    return X
+
+
+def reads_by_columns(source: Source) -> bool:
+    """Whether columns are read much faster than rows; then the source has ``read_columns``."""
+    return bool(getattr(source, "by_columns", False))
+
+
+def can_move(source: Source, place: Place) -> bool:
+    """Whether samples on another device can be moved to a place completely: dense float32 or float64 in memory."""
+    is_elsewhere = getattr(source, "device", None) != place.device
+    return is_elsewhere and source.n_stored is None and source.in_memory and np.dtype(source.dtype) in MOVED_DTYPES
+
+
+def source_at(source: Source, place: Place) -> Source:
+    """The same samples, moved to a place."""
+    samples = place.put(source.read(slice(0, source.shape[0])))
+    kind = MatrixSource if isinstance(samples, np.ndarray) else TensorSource
+    return kind(samples, source.feature_names)
+
+
+def is_frame(X: object) -> bool:
+    """Whether X is a data frame of any library: it has columns with dtypes."""
+    kind = type(X)
+    return hasattr(kind, "columns") and (hasattr(kind, "dtypes") or hasattr(kind, "schema"))
+
+
+def is_device_array(X: Any) -> bool:
+    """Whether X is an array of any library that is not in CPU memory."""
+    return not isinstance(X, np.ndarray) and bool(array_api_compat.is_array_api_obj(X)) and not on_host(X)
+
+
+def is_mapped(X: object) -> bool:
+    """Whether X is a memory-mapped array or a view of one."""
+    while isinstance(X, np.ndarray) and not isinstance(X, np.memmap):
+        X = X.base
+    return isinstance(X, np.memmap)
+
+
+def _run_of_rows(matrix: Samples, rows: slice) -> Samples:
+    """Consecutive rows of a csr_array without a copy of their entries, which scipy would make."""
+    ends = matrix.indptr[rows.start : rows.stop + 1]
+    piece = scipy.sparse.csr_array((rows.stop - rows.start, matrix.shape[1]), dtype=matrix.dtype)
+    piece.data, piece.indices = matrix.data[ends[0] : ends[-1]], matrix.indices[ends[0] : ends[-1]]
+    piece.indptr = ends - ends[0]
+    return piece
+
+
+def _as_matrix(X: Any, what: str) -> Samples:
+    if scipy.sparse.issparse(X):
+        matrix = scipy.sparse.csr_array(X) if X.ndim == 2 else X
+        if X.ndim == 2 and _has_duplicates(matrix):
+            # Duplicates stand for their sum. Summed in a copy, so that the caller's matrix does not change.
+            matrix = matrix.copy()
+            matrix.sum_duplicates()
+        return matrix
+    if isinstance(X, np.ma.MaskedArray):
+        return without_mask(X, what)
+    _require_array(X, what)
+    if not isinstance(X, np.ndarray) and array_api_compat.is_array_api_obj(X):
+        return to_numpy(X)
+    try:
+        return np.asarray(X)
+    except ValueError as error:
+        raise DataError(f"{what} is not a matrix; give all rows the same length.") from error
+
+
+def _require_array(X: Any, what: str) -> None:
+    """Raise for an object from which NumPy would take one item after another, which may take for ever."""
+    kind = type(X)
+    if isinstance(X, np.matrix):
+        raise DataError(f"{what} is a numpy.matrix, whose rows are matrices again; convert it with np.asarray.")
+    if all(hasattr(kind, name) for name in ("obs", "var", "X")):
+        fix = "give its matrix, adata.X, or a layer, adata.layers[..]"
+        raise DataError(f"{what} is an AnnData object, not a matrix; {fix}.")
+    is_array = scipy.sparse.issparse(X) or array_api_compat.is_array_api_obj(X) or hasattr(kind, "__array__")
+    if hasattr(kind, "__getitem__") and not is_array and not isinstance(X, Sequence | Mapping):
+        name = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+        raise DataError(f"{what} is a {name}, not a matrix; give an array, a sparse matrix, a data frame or a Source.")
+
+
+def without_mask(X: np.ma.MaskedArray[Any, Any], what: str) -> np.ndarray:
+    """The array with NaN for masked entries; ``np.asarray`` would use the hidden values as data."""
+    require_real(X.dtype, what)
+    require_exact(np.ma.filled(X, 0), lambda at: f"entry {at} of {what}")
+    return np.asarray(np.ma.filled(X.astype(np.float64), np.nan))
+
+
+def _has_duplicates(matrix: Samples) -> bool:
+    """Whether an entry of a csr_array is stored twice; their order does not matter."""
+    if matrix.has_canonical_format:
+        return False
+    for start in range(0, matrix.shape[0], CHECKED_ROWS):
+        piece = matrix[start : start + CHECKED_ROWS]
+        stored = piece.nnz
+        piece.sum_duplicates()
+        if piece.nnz < stored:
+            return True
+    return False
+
+
+# Data frames of any library that narwhals supports: pandas, polars, pyarrow and others.
+
+
+# Most columns in a message.
+SHOWN = 5
+# Libraries for new frames; the first that is installed is used.
+LIBRARIES = ("pandas", "polars", "pyarrow")
+
+
+def as_narwhals(X: Any, what: str) -> Any:
+    """The frame behind the interface of narwhals, which is imported only here."""
+    import narwhals
+
+    try:
+        return narwhals.from_native(X, eager_only=True)
+    except TypeError as error:
+        kind = f"{type(X).__module__.partition('.')[0]}.{type(X).__name__}"
+        raise DataError(f"{what} is a {kind}, which holds no rows yet or is not known; collect() it first.") from error
+    except narwhals.exceptions.DuplicateError as error:
+        raise DataError(f"{what} has columns of one name; rename all but one ({one_line(str(error))}).") from error
+
+
+def make_frame(columns: Mapping[str, Sequence[Any] | np.ndarray]) -> Any:
+    """A frame with these columns, of the first library in ``LIBRARIES`` that is installed."""
+    import narwhals
+
+    library: Any = next((name for name in LIBRARIES if find_spec(name) is not None), None)
+    if library is None:
+        raise MissingExtraError(
+            f"a data frame needs one of {', '.join(LIBRARIES)}; install it with: pip install pandas"
+        )
+    return narwhals.from_dict(dict(columns), backend=library).to_native()
+
+
+@dataclass(frozen=True, eq=False)
+class FrameColumns:
+    """Columns of a data frame; ``where`` is its name in messages, ``fix`` what to do with columns of other types."""
+
+    frame: Any
+    where: str
+    fix: str = NOT_NUMERIC
+
+    @classmethod
+    def of(cls, X: Any, where: str, fix: str = NOT_NUMERIC) -> FrameColumns:
+        return cls(as_narwhals(X, where), where, fix)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(str(name) for name in self.frame.columns)
+
+    @property
+    def n_columns(self) -> int:
+        return len(self.frame.columns)
+
+    def features(self, positions: Sequence[int]) -> MatrixSource:
+        return MatrixSource(self.numbers(positions), tuple(self.names[column] for column in positions))
+
+    def numbers(self, positions: Sequence[int]) -> np.ndarray:
+        """(n, columns) in their common dtype, in float64 if they differ; null becomes NaN."""
+        self._require_exact(positions)
+        arrays = [_numbers(self.frame[:, int(column)]) for column in positions]
+        self._refuse([column for column, array in zip(positions, arrays, strict=True) if array is None])
+        found = [array for array in arrays if array is not None]
+        dtypes = {array.dtype for array in found}
+        dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float64)
+        if list(positions) == list(range(self.n_columns)):
+            # Without a copy if the library stores them contiguously.
+            matrix = np.asarray(self.frame.to_numpy())
+            if matrix.dtype == dtype:
+                return matrix
+        return np.column_stack([array.astype(dtype, copy=False) for array in found])
+
+    def require_numbers(self) -> None:
+        """Raise for columns that are not numbers, such as dates and words; reads only columns of objects."""
+        kinds = enumerate(self.frame.schema.values())
+        self._refuse([at for at, kind in kinds if not _is_number(kind) and _numbers(self.frame[:, at]) is None])
+        self._require_exact(range(self.n_columns))
+
+    def _require_exact(self, columns: Sequence[int]) -> None:
+        """Raise if a whole number is too large for float64."""
+        kinds = list(self.frame.schema.values())
+        for column in columns:
+            if kinds[column].is_integer():
+                whole = self.frame[:, int(column)]
+                values = np.asarray(whole.fill_null(0).to_numpy() if whole.null_count() else whole.to_numpy())
+                require_exact(values, partial(self.place, column=int(column)))
+
+    def _refuse(self, columns: Sequence[int]) -> None:
+        if columns:
+            kinds = list(self.frame.schema.values())
+            listed = ", ".join(f"{self.names[column]!r} ({kinds[column]})" for column in columns[:SHOWN])
+            more = f" and {len(columns) - SHOWN} more" if len(columns) > SHOWN else ""
+            raise DataError(f"{self.where} has columns that are not numbers: {listed}{more}; {self.fix}.")
+
+    def values(self, position: int) -> np.ndarray:
+        return np.asarray(self.frame[:, int(position)].to_numpy())
+
+    def place(self, row: int, column: int) -> str:
+        return f"row {row} of {self.where}, {column_label(self.names, column)},"
+
+
+def _numbers(series: Any) -> np.ndarray | None:
+    """The values of a column as numbers, null as NaN; None if they are not numbers."""
+    import narwhals
+
+    kind = series.dtype
+    if not (_is_number(kind) or kind == narwhals.Object):
+        return None
+    values = np.asarray(series.to_numpy())
+    if values.dtype.kind in "biuf":
+        return values
+    if kind != narwhals.Object:
+        return np.asarray(series.cast(narwhals.Float64).to_numpy(), dtype=np.float64)
+    try:
+        # Objects may be numbers, with None for missing ones; text is not a number, whatever it looks like.
+        plain = [np.nan if value is None else value for value in values.tolist()]
+        found = None if any(isinstance(value, str) for value in plain) else np.array(plain, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+    # Lists of equal length would be several columns.
+    return found if found is not None and found.ndim == 1 else None
+
+
+def _is_number(kind: Any) -> bool:
+    import narwhals
+
+    return bool(kind.is_numeric() or kind == narwhals.Boolean)
+
+
+# Warnings about columns of a table that are probably not features.
+
+
+# Rows to check, and the fewest that can show an order.
+MOST_ROWS, FEWEST_ROWS = 10_000, 8
+ID_NAME = re.compile(
+    r"(^|[\W_])(id|ids|nr|no|key|uuid|guid|index|idx|row|rownames?|fnr|mrn)$|[a-z]I[Dd]$|^$|^Unnamed", re.IGNORECASE
+)
+
+
+def suspicious_columns(source: Source, where: str) -> Iterator[str]:
+    """Sentences about columns that look like an id or an index; only for columns with names.
+
+    An id has whole numbers, no two alike, and either its name says so or they only rise or only fall. What is not in
+    memory is not read for this.
+    """
+    names, n_rows = source.feature_names, min(source.shape[0], MOST_ROWS)
+    if names is None or n_rows < 2 or not source.in_memory or source.n_stored is not None:
+        return
+    head = np.asarray(source.read(slice(0, n_rows)), dtype=np.float64)
+    steps = np.diff(head, axis=0)
+    ordered = np.all(steps > 0, axis=0) | np.all(steps < 0, axis=0)
+    whole = (head == np.floor(head)).all(axis=0)
+    ids = []
+    for column in np.flatnonzero(whole):
+        rises = n_rows >= FEWEST_ROWS and bool(np.ravel(ordered)[column])
+        called = ID_NAME.search(names[column]) is not None
+        if (rises or called) and len(np.unique(head[:, column])) == n_rows:
+            ids.append(names[column])
+    if ids:
+        fix = "leave it out (drop), or say that it is one (id_column)"
+        yield f"{listed_columns(ids)} of {where} looks like an id or an index, not like a feature; {fix}."

@@ -1,0 +1,202 @@
+"""Tables from files: NumPy and scipy.sparse, text, parquet, HDF5, AnnData, zarr, PLINK."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from eigenmesh.data.block import Block, MatrixColumns, Table, table_of
+from eigenmesh.data.formats.anndata import read_h5ad
+from eigenmesh.data.formats.hdf5 import read_hdf5
+from eigenmesh.data.formats.parquet import parquet_files, read_parquet
+from eigenmesh.data.formats.plink import COMPANIONS, read_bed, read_pgen
+from eigenmesh.data.formats.text import read_csv
+from eigenmesh.data.formats.zarr import read_zarr
+from eigenmesh.data.source import (
+    FrameColumns,
+    MatrixSource,
+    Samples,
+    TableOptions,
+    as_source,
+    is_frame,
+    suspicious_columns,
+)
+from eigenmesh.data.split import ContiguousSplit
+from eigenmesh.errors import EigenmeshError, InputError, UnreadableFileError, warn_user
+from eigenmesh.model import is_model
+
+_SAMPLES = ("X", "data", "images")
+_LABELS = ("y", "labels", "label", "site", "target")
+PACKED = ".gz"
+# Larger files are read on request.
+HELD_BYTES = 512 * 2**20
+
+
+def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | None = None, **options: Any) -> Table:
+    """Samples with names, ids, labels and weights, from a file, whose suffix shows its format, or from a data frame.
+
+    ``.csv``, ``.tsv`` and ``.txt`` may end in ``.gz``. The delimiter and the decimal mark are detected, there is a
+    header if a field of the first line is not a number, unless ``header`` says "yes" or "no", and empty fields and NA
+    are missing entries. ``.npy`` is memory-mapped. ``.npz`` was written by ``scipy.sparse.save_npz``, or has the
+    samples as ``X``, ``data`` or ``images`` (or as its only 2-D array), labels as ``y``, ``labels``, ``label``,
+    ``site`` or ``target`` (looked up in ``site_names``, ``y_names`` etc. if present) and ``feature_names``.
+
+    Parameters
+    ----------
+    share : (i, n) for the i-th of n runs of rows, equal in length to within one.
+    options : fields of ``TableOptions``: columns, drop, id_column, label_column, weight_column,
+        categories, header, delimiter, decimal, encoding, layer.
+    """
+    how = TableOptions.of(**options)
+    if is_frame(path):
+        return table_of(FrameColumns.of(path, "the frame"), how, "the frame")
+    if not isinstance(path, str | os.PathLike):
+        fix = "give its matrix to as_source, to Shards or to fit"
+        raise InputError(f"read_table reads a file or a data frame, not a {type(path).__name__} in memory; {fix}.")
+    file = Path(path)
+    open_file = READERS.get(kind_of(file))
+    kinds = f"eigenmesh reads {', '.join(READERS)} files."
+    if not file.is_file() and not (kind_of(file) in FOLDERS and file.is_dir()):
+        what = "is a folder, not a file" if file.is_dir() else "does not exist"
+        raise UnreadableFileError(f"{file} {what}; {kinds}")
+    if open_file is None:
+        raise UnreadableFileError(f"{file} has the unknown suffix {file.suffix!r}; {kinds}")
+    try:
+        table = open_file(file, how)
+        table = table.take(consecutive_rows(table.n_samples, share))
+        if kind_of(file) in READ_ONCE and table.source.shape[0] * table.source.shape[1] * 8 <= HELD_BYTES:
+            table = replace(table, source=MatrixSource(table.X, table.feature_names, Block(table.source).place))
+    except EigenmeshError:
+        raise
+    except Exception as error:  # broken files make NumPy, zipfile, csv and pyarrow raise many kinds of exceptions
+        raise UnreadableFileError(f"{file} cannot be read as {kind_of(file)} ({error}); {kinds}") from error
+    for finding in suspicious_columns(table.source, str(file)):
+        warn_user(finding)
+    return replace(table, name=name_of(file))
+
+
+def kind_of(file: Path) -> str:
+    """The suffix that shows the format of a file, without the suffix of compression."""
+    return _unpacked(file).suffix.lower()
+
+
+def all_files_of(file: Path) -> list[Path]:
+    """All files that are read for a table: those of a folder, or a file and its companions."""
+    if file.is_dir():
+        return parquet_files(file) if kind_of(file) == ".parquet" else sorted(filter(Path.is_file, file.rglob("*")))
+    return [file, *(file.with_suffix(suffix) for suffix in COMPANIONS.get(kind_of(file), ()))]
+
+
+def name_of(file: Path) -> str:
+    """Name of a file without its suffixes."""
+    return _unpacked(file).stem
+
+
+def _unpacked(file: Path) -> Path:
+    return file.with_suffix("") if file.suffix.lower() == PACKED else file
+
+
+def expand(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """The files of paths and patterns such as ``site-*.csv``, those of a pattern sorted by name."""
+    files: list[Path] = []
+    for path in map(str, paths):
+        is_pattern = glob.has_magic(path) and not os.path.exists(path)
+        found = sorted(glob.glob(path)) if is_pattern else [path]
+        if not found:
+            raise UnreadableFileError(f"no file is called {path}; correct the pattern, or name the files.")
+        files += map(Path, found)
+    return files
+
+
+def warn_of_same(files: Sequence[Path]) -> None:
+    """Warn about files with the same content: their samples would count twice."""
+    seen: dict[tuple[int, str], Path] = {}
+    sizes = [file.stat().st_size if file.is_file() else -1 for file in files]
+    for file, size in zip(files, sizes, strict=True):
+        if size < 0 or sizes.count(size) == 1:
+            continue
+        with file.open("rb") as content:
+            key = size, hashlib.file_digest(content, "sha256").hexdigest()
+        if key in seen:
+            same = (
+                f"{file} and {seen[key]} are the same file" if file == seen[key] else f"{file} is a copy of {seen[key]}"
+            )
+            warn_user(f"{same}: its samples count twice; leave one out.")
+        seen.setdefault(key, file)
+
+
+def consecutive_rows(n_samples: int, share: tuple[int, int] | None) -> slice:
+    """The i-th of n runs of rows, ``share = (i, n)``; all rows for None."""
+    return slice(0, n_samples) if share is None else ContiguousSplit().rows(n_samples, share[1])[share[0]]
+
+
+def _read_npy(file: Path, options: TableOptions) -> Table:
+    source = as_source(np.lib.format.open_memmap(file, mode="r"), str(file))
+    return table_of(MatrixColumns(source, str(file)), options, str(file))
+
+
+def _read_npz(file: Path, options: TableOptions) -> Table:
+    if not zipfile.is_zipfile(file):
+        # NumPy takes such a file for a pickle, and its error explains how to load that despite the danger.
+        raise ValueError("it is not a zip file, or only the beginning of one")
+    # NumPy would not close a file that it cannot read.
+    with open(file, "rb") as content, np.load(content, allow_pickle=False) as archive:
+        if is_model(archive.files):
+            fix = f"to project samples onto its components: eigenmesh transform SAMPLES --model {file} --out scores.csv"
+            raise UnreadableFileError(f"{file} is a saved model, which has no samples; {fix}")
+        if {"format", "shape", "data"} <= set(archive.files):
+            source, labels = as_source(scipy.sparse.load_npz(file), str(file)), None
+        else:
+            X = _find_samples(archive, file)
+            names = archive["feature_names"] if "feature_names" in archive.files else np.empty(0)
+            feature_names = tuple(str(name) for name in names) if names.shape == X.shape[1:] else None
+            source, labels = as_source(X, str(file), feature_names), _find_labels(archive, len(X))
+    table = table_of(MatrixColumns(source, str(file)), options, str(file))
+    return replace(table, labels=labels) if table.labels is None else table
+
+
+def _find_samples(archive: Any, file: Path) -> Samples:
+    matrices = [name for name in _SAMPLES if name in archive.files][:1]
+    matrices = matrices or [name for name in archive.files if archive[name].ndim == 2]
+    if len(matrices) != 1:
+        wanted, found = ", ".join(_SAMPLES), ", ".join(archive.files) or "nothing"
+        raise UnreadableFileError(f"{file} needs one 2-D array, or one of the names {wanted}; it has {found}.")
+    return archive[matrices[0]]
+
+
+def _find_labels(archive: Any, n_samples: int) -> np.ndarray | None:
+    for name in _LABELS:
+        labels = archive[name] if name in archive.files else np.empty(())
+        if labels.shape != (n_samples,):
+            continue
+        if f"{name}_names" in archive.files and labels.dtype.kind in "iu":
+            return np.asarray(archive[f"{name}_names"][labels])
+        return np.asarray(labels)
+    return None
+
+
+# To add a format: a function (file, options) -> Table in a new module, and a row here.
+READERS: dict[str, Callable[[Path, TableOptions], Table]] = {
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+    **dict.fromkeys((".csv", ".tsv", ".txt"), read_csv),
+    ".parquet": read_parquet,
+    ".bed": read_bed,
+    ".pgen": read_pgen,
+    **dict.fromkeys((".h5", ".hdf5"), read_hdf5),
+    ".h5ad": read_h5ad,
+    **dict.fromkeys((".zarr", ".vcz"), read_zarr),
+}
+# Formats that are slow to decompress: files that fit into memory are read once.
+READ_ONCE = (".parquet",)
+# Formats that may be a folder of files.
+FOLDERS = (".parquet", ".zarr", ".vcz")

@@ -1,0 +1,306 @@
+"""Checks of the paper's claims against the measured costs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import chain, groupby
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from eigenmesh.experiments.runs import TARGETS, UNITS, Curve, goal
+from eigenmesh.experiments.settings import Method, Panel, TrialRun
+
+# Cost of each method to reach each error, over all trials.
+
+
+NEVER = "-"
+# Points of a line in a picture.
+LINE_POINTS = 300
+
+
+@dataclass(frozen=True, eq=False)
+class CostRow:
+    """One method's row of a table.
+
+    costs: by unit, (targets, trials) cost to reach each target, infinite if never. floors, halves, ends: (trials,)
+    smallest error, error at half the cost of the run, and at its end.
+    """
+
+    method: Method
+    costs: dict[str, np.ndarray]
+    floors: np.ndarray
+    halves: np.ndarray
+    ends: np.ndarray
+
+    @classmethod
+    def of(cls, method: Method, curves: Sequence[Curve]) -> CostRow:
+        """Row of a method from its curves, one per trial."""
+        costs = {
+            unit: np.array([[curve.cost_to_reach(target, unit) for curve in curves] for target in TARGETS])
+            for unit in UNITS
+        }
+        floors = np.array([curve.floor for curve in curves])
+        halves = np.array([float(curve.error_at("rounds", curve.rounds[-1:] / 2)[0]) for curve in curves])
+        return cls(method, costs, floors, halves, np.array([curve.error[-1] for curve in curves]))
+
+    @property
+    def trials(self) -> int:
+        return len(self.floors)
+
+    @property
+    def floor(self) -> float:
+        """Median of the smallest errors."""
+        return float(np.median(self.floors))
+
+    def typical(self, unit: str) -> np.ndarray:
+        """Median cost over the trials, (targets,); infinite if at least half of them never reached it."""
+        return np.asarray(np.median(self.costs[unit], axis=1))
+
+    def reached(self) -> np.ndarray:
+        """Number of trials that reached each target: (targets,)."""
+        return np.asarray(np.isfinite(self.costs["rounds"]).sum(axis=1))
+
+
+def cost_rows(panel: Panel, results: dict[TrialRun, Curve]) -> list[CostRow]:
+    """One row per method, in the panel's order; methods without a run are left out."""
+    curves: dict[Method, list[Curve]] = {method: [] for method in panel.methods}
+    for run, curve in results.items():
+        if run.panel == panel:
+            curves[run.method].append(curve)
+    return [CostRow.of(method, each) for method, each in curves.items() if each]
+
+
+def best_rows(rows: Iterable[CostRow]) -> list[CostRow]:
+    """The best row per label: most targets reached, then the cheapest, then the lowest floor."""
+    return [min(same, key=_rank) for _, same in groupby(rows, key=lambda row: row.method.label)]
+
+
+def _rank(row: CostRow) -> tuple[float, ...]:
+    costs = row.typical("rounds")
+    reached = int(np.isfinite(costs).sum())
+    return (-reached, costs[reached - 1] if reached else 0.0, row.floor if np.isfinite(row.floor) else np.inf)
+
+
+def cell(row: CostRow, target: int, unit: str) -> str:
+    """A cost as text, with the number of trials that reached the target if not all did."""
+    cost, reached = float(row.typical(unit)[target]), int(row.reached()[target])
+    number = f"{cost:,.0f}" if np.isfinite(cost) else NEVER
+    return f"{number} ({reached}/{row.trials})" if 0 < reached < row.trials else number
+
+
+class Named(Protocol):
+    """A method as tables and legends show it."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def words(self) -> str:
+        """Its settings."""
+        ...
+
+    @property
+    def centralised(self) -> bool: ...
+
+
+class ErrorCurve(Protocol):
+    """Error against cost, in several units."""
+
+    def cost(self, unit: str) -> np.ndarray: ...
+
+    def error_at(self, unit: str, costs: np.ndarray) -> np.ndarray: ...
+
+
+class Line(NamedTuple):
+    """A method's line in a picture: median error over the trials, with the quartiles, all (points,)."""
+
+    method: Named
+    cost: np.ndarray
+    median: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+def line_of(method: Named, curves: Sequence[ErrorCurve], unit: str) -> Line:
+    """Errors of all trials on a common axis of costs; a run that has ended keeps its last error."""
+    first = max(max(float(curve.cost(unit)[0]) for curve in curves), 1.0)
+    last = max(max(float(curve.cost(unit)[-1]) for curve in curves), first)
+    costs = np.unique(np.geomspace(first, last, LINE_POINTS))
+    errors = np.array([curve.error_at(unit, costs) for curve in curves])
+    # Lost iterates count as the largest error, 1.
+    errors = np.where(np.isfinite(errors), errors, 1.0)
+    lower, median, upper = np.quantile(errors, [0.25, 0.5, 0.75], axis=0)
+    return Line(method, costs, median, lower, upper)
+
+
+def problems_solved(tables: Sequence[Sequence[CostRow]]) -> dict[str, list[tuple[int, float]]]:
+    """For each label and target: the number of problems that reached it, and the median of their rounds."""
+    costs: dict[str, list[np.ndarray]] = {}
+    for row in chain.from_iterable(tables):
+        costs.setdefault(row.method.label, []).append(row.typical("rounds"))
+    reached = {label: [column[np.isfinite(column)] for column in np.array(each).T] for label, each in costs.items()}
+    return {
+        label: [(len(rounds), float(np.median(rounds)) if len(rounds) else np.inf) for rounds in each]
+        for label, each in reached.items()
+    }
+
+
+def costs_csv(parts: Iterable[tuple[str, Sequence[CostRow]]]) -> str:
+    """Tables as CSV, one line per part, method, unit and target; an empty cost means never."""
+    numbers = ["cost", "least", "most", "reached", "trials", "floor"]
+    records = [["part", "method", "settings", "centralised", "unit", "target", *numbers]]
+    for part, row in ((part, row) for part, rows in parts for row in rows):
+        about = [part, row.method.label, row.method.words, "yes" if row.method.centralised else "no"]
+        reached = row.reached()
+        for unit in UNITS:
+            for target, cost, costs, count in zip(TARGETS, row.typical(unit), row.costs[unit], reached, strict=True):
+                shown = [f"{value:.10g}" if np.isfinite(value) else "" for value in (cost, costs.min(), costs.max())]
+                counts = [str(count), str(row.trials), f"{row.floor:.6e}"]
+                records.append([*about, unit, f"{target:g}", *shown, *counts])
+    return _csv(records)
+
+
+def lines_csv(parts: Iterable[tuple[str, Sequence[Line]]], unit: str) -> str:
+    """Lines of pictures as CSV, one line per point."""
+    records = [["part", "method", "settings", unit, "median_error", "lower_quartile", "upper_quartile"]]
+    for part, line in ((part, line) for part, lines in parts for line in lines):
+        for cost, *errors in zip(line.cost, line.median, line.lower, line.upper, strict=True):
+            numbers = [f"{cost:.6g}", *(f"{error:.6e}" for error in errors)]
+            records.append([part, line.method.label, line.method.words, *numbers])
+    return _csv(records)
+
+
+def _csv(records: Iterable[Sequence[str]]) -> str:
+    content = io.StringIO()
+    csv.writer(content, lineterminator="\n").writerows(records)
+    return content.getvalue()
+
+
+OURS = "FAST-PCA"
+# Costs within this factor of each other count as close.
+FACTOR = 2.0
+# Relations between our cost and theirs. An infinite cost means that the target was never reached; at most one of the
+# two is infinite.
+RELATIONS: dict[str, Callable[[float, float], bool]] = {
+    "ahead": lambda ours, theirs: ours < theirs,
+    "close": lambda ours, theirs: ours <= FACTOR * theirs,
+    "alike": lambda ours, theirs: max(ours, theirs) <= FACTOR * min(ours, theirs),
+}
+# A method has stopped if its error fell by less than a factor of STANDSTILL in the second half of its run. It has
+# stopped short if another method's error is SHORT_OF times lower.
+STANDSTILL, SHORT_OF = 2.0, 10.0
+# The paper counts one unit per round, whatever is sent in it; equal counting takes one unit per matrix.
+PAPER_UNIT, EQUAL_UNIT = "rounds", "matrices"
+
+
+class ClaimVerdict(Enum):
+    """Whether the numbers support a claim; the value is the text of a report."""
+
+    HOLDS = "supported"
+    PARTLY = "supported in part"
+    FAILS = "not supported"
+    OPEN = "undecided"
+
+
+class Evidence(NamedTuple):
+    """What one panel says about a claim."""
+
+    panel: str
+    verdict: ClaimVerdict
+    words: str
+
+
+@dataclass(frozen=True)
+class JudgedClaim:
+    """A claim about a figure, and the evidence by panel.
+
+    paper: costs counted as the paper does. equal: every matrix counted; empty if the claim is not about cost.
+    """
+
+    claim: str
+    paper: tuple[Evidence, ...]
+    equal: tuple[Evidence, ...] = ()
+
+    @property
+    def verdict(self) -> ClaimVerdict:
+        """Over all panels, as the paper counts."""
+        return combined([evidence.verdict for evidence in self.paper])
+
+    @property
+    def equal_verdict(self) -> ClaimVerdict | None:
+        """Over all panels, counted equally; None if the claim is not about cost."""
+        return combined([evidence.verdict for evidence in self.equal]) if self.equal else None
+
+    @property
+    def depends_on_counting(self) -> bool:
+        """Whether the claim is less supported when every matrix is counted."""
+        equal = self.equal_verdict
+        return equal is not None and _RANK[equal] > _RANK[self.verdict]
+
+
+_RANK = {ClaimVerdict.HOLDS: 0, ClaimVerdict.PARTLY: 1, ClaimVerdict.OPEN: 1, ClaimVerdict.FAILS: 2}
+
+
+def combined(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
+    """The common verdict, if all that are not open agree; otherwise partly."""
+    decided = {verdict for verdict in verdicts if verdict is not ClaimVerdict.OPEN}
+    if not decided:
+        return ClaimVerdict.OPEN
+    return decided.pop() if len(decided) == 1 else ClaimVerdict.PARTLY
+
+
+def check_claims(panels: Sequence[tuple[str, Sequence[CostRow]]], nearly_equal: bool) -> list[JudgedClaim]:
+    """Check the paper's claims against the rows of a figure's panels, given by title."""
+    slower = ("SeqPM", "SeqDistPM", "S-DOT", "SA-DOT", *(["DeEPCA"] if nearly_equal else []))
+    claims = [("FAST-PCA is close to centralised OI", "OI", "close")]
+    claims += [(f"FAST-PCA is ahead of {other}", other, "ahead") for other in slower]
+    if not nearly_equal:
+        claims.append(("FAST-PCA does about as well as DeEPCA", "DeEPCA", "alike"))
+    tables = [(title, {row.method.label: row for row in rows}) for title, rows in panels]
+    findings = []
+    for claim, other, relation in claims:
+        both = [(title, rows[OURS], rows[other]) for title, rows in tables if {OURS, other} <= rows.keys()]
+        paper, equal = (
+            tuple(Evidence(title, *compare_costs(ours, theirs, unit, relation)) for title, ours, theirs in both)
+            for unit in (PAPER_UNIT, EQUAL_UNIT)
+        )
+        findings.append(JudgedClaim(claim, paper, equal))
+    both = [(title, rows["DSA"], rows[OURS]) for title, rows in tables if {"DSA", OURS} <= rows.keys()]
+    evidence = tuple(Evidence(title, *stops_short(theirs, ours)) for title, theirs, ours in both)
+    findings.append(JudgedClaim("DSA stops at a neighbourhood, and FAST-PCA gets closer", evidence))
+    return [finding for finding in findings if finding.paper]
+
+
+def compare_costs(ours: CostRow, theirs: CostRow, unit: str, relation: str) -> tuple[ClaimVerdict, str]:
+    """Whether one of ``RELATIONS`` holds between two costs at each target that either method reached."""
+    pairs = zip(TARGETS, ours.typical(unit), theirs.typical(unit), strict=True)
+    reached = [(target, a, b) for target, a, b in pairs if np.isfinite(a) or np.isfinite(b)]
+    if not reached:
+        return ClaimVerdict.OPEN, f"neither reaches {goal(TARGETS[0])}"
+    good = [RELATIONS[relation](a, b) for _, a, b in reached]
+    verdict = ClaimVerdict.HOLDS if all(good) else ClaimVerdict.PARTLY if any(good) else ClaimVerdict.FAILS
+    return verdict, "; ".join(_compared(*entry) for entry in reached)
+
+
+def _compared(target: float, ours: float, theirs: float) -> str:
+    costs = [f"{cost:,.0f}" if np.isfinite(cost) else "never" for cost in (ours, theirs)]
+    ratio = f" ({ours / theirs:.2g} x)" if "never" not in costs and theirs > 0 else ""
+    return f"{goal(target)}: {costs[0]} against {costs[1]}{ratio}"
+
+
+def stops_short(theirs: CostRow, ours: CostRow) -> tuple[ClaimVerdict, str]:
+    """Whether theirs stopped improving at an error far above the one that ours reached."""
+    half, end = float(np.median(theirs.halves)), float(np.median(theirs.ends))
+    words = f"{theirs.method.label} {half:.1e} at half the budget, {end:.1e} at its end; "
+    words += f"{ours.method.label} down to {ours.floor:.1e}"
+    if end * STANDSTILL < half:
+        return ClaimVerdict.OPEN, f"{words}; still falling"
+    return (ClaimVerdict.HOLDS if theirs.floor > SHORT_OF * ours.floor else ClaimVerdict.FAILS), words

@@ -1,0 +1,220 @@
+"""From settings to a comparison: covariances of the nodes, the network, the true components and a start."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator, eigsh
+
+from eigenmesh import graphs
+from eigenmesh.arrays import Array, namespace, to_numpy
+from eigenmesh.averaging import Averaging
+from eigenmesh.data import (
+    Choice,
+    Covariance,
+    CovarianceKind,
+    Formed,
+    Moments,
+    Shards,
+    gaussian,
+    load,
+    paper_spectrum,
+    split_by_name,
+    unlike_nodes,
+)
+from eigenmesh.experiments.settings import DataSet, Panel, Synthetic
+from eigenmesh.fitting import Costs, DataFacts, NodeData, Prepared, Request, Size, network_over, prepare
+from eigenmesh.graphs import NetworkSequence, Weights
+from eigenmesh.networks import Network, Stacked
+from eigenmesh.solvers import Solver, random_basis
+
+# Networks of experiments by name: topologies, and networks that go one way, change or lose messages.
+
+
+MakeNetwork: TypeAlias = Callable[[int, int], Weights | NetworkSequence]
+
+
+def _random(n_nodes: int, seed: int) -> Weights:
+    return graphs.metropolis(graphs.erdos_renyi(n_nodes, seed=seed))
+
+
+# Number of nodes, seed -> network.
+CHANGING: dict[str, MakeNetwork] = {
+    "random graph": _random,
+    "one-way, out-degree 3": lambda n_nodes, seed: graphs.push(graphs.random_out(n_nodes, seed=seed)),
+    "one-way ring with chords": lambda n_nodes, seed: graphs.balanced(graphs.directed_chords(n_nodes, seed=seed)),
+    "fresh graph each round": lambda n_nodes, seed: graphs.fresh_graphs(n_nodes, 0.2, seed),
+    "links up 70 %": lambda n_nodes, seed: graphs.links_up(_random(n_nodes, seed), 0.7, seed),
+    "links up 30 %": lambda n_nodes, seed: graphs.links_up(_random(n_nodes, seed), 0.3, seed),
+    "connected over 5 rounds": lambda n_nodes, seed: graphs.dealt_out(graphs.erdos_renyi(n_nodes, seed=seed), 5, seed),
+    "matchings": lambda n_nodes, seed: graphs.matchings(_random(n_nodes, seed), seed),
+    "10 % lost": lambda n_nodes, seed: graphs.lossy(_random(n_nodes, seed), 0.1, seed=seed),
+    "30 % lost": lambda n_nodes, seed: graphs.lossy(_random(n_nodes, seed), 0.3, seed=seed),
+}
+
+
+def network_by_name(name: str, n_nodes: int, seed: int) -> Weights | NetworkSequence:
+    """A network of the table, or a topology with Metropolis weights."""
+    if name in CHANGING:
+        return CHANGING[name](n_nodes, seed)
+    return graphs.metropolis(graphs.topology(name, n_nodes, seed=seed))
+
+
+# Costs under which the average with the fewest rounds is chosen, however many bytes it sends.
+ROUNDS_ALONE = Costs(bandwidth_bytes_s=math.inf)
+# Largest d for which the pooled covariance is formed to find its eigenvectors; for larger d, Lanczos iteration is used.
+DENSE_FEATURES = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The problem that all methods of a comparison share.
+
+    prepared: covariances of all nodes, network and averaging; truth: (d, K) leading eigenvectors of the pooled
+    covariance; start: (d, K) with orthonormal columns.
+    """
+
+    prepared: Prepared
+    truth: np.ndarray
+    start: np.ndarray
+
+    @cached_property
+    def centralised(self) -> Prepared:
+        """The pooled covariance at a single node, for centralised methods."""
+        alone = Stacked(graphs.metropolis(graphs.complete(1)))
+        pooled = pooled_covariance(self.prepared.covariance, self.prepared.facts.n_nodes)
+        return replace(self.prepared, network=alone, covariance=pooled)
+
+
+@dataclass(frozen=True, eq=False)
+class KnownData:
+    """Data for ``prepare`` whose moments and covariances are known, on any network."""
+
+    facts: DataFacts
+    weights: graphs.Weights | graphs.NetworkSequence
+    moments: Moments
+    covariance: Covariance
+
+    def count(self, masked: bool) -> tuple[Size, None]:
+        return Size(int(self.moments.n_samples), self.moments.n_features), None
+
+    def compare(self, request: Request) -> None:
+        """Nothing: all nodes are in this process."""
+
+    def check(self, request: Request) -> None:
+        """Every request is possible."""
+
+    def network(self, averaging: Averaging, max_rounds: int) -> Network:
+        return network_over(self.weights, None, averaging)
+
+    def choose_covariance(
+        self, request: Request, solver: Solver, n_components: int, network: Network | None = None
+    ) -> Choice:
+        return Choice(self.covariance.kind, 0, "computed before")
+
+    def measure(self, network: Network, choice: Choice, **settings: Any) -> tuple[Moments, Covariance]:
+        return self.moments, self.covariance
+
+
+@dataclass(frozen=True, eq=False)
+class Pooled:
+    """The pooled covariance C = mean of C_i as that of one node, applied through its M parts."""
+
+    parts: Covariance
+    n_nodes: int
+
+    @property
+    def kind(self) -> CovarianceKind:
+        return self.parts.kind
+
+    @property
+    def n_features(self) -> int:
+        return self.parts.n_features
+
+    @property
+    def rounding_size(self) -> float:
+        return self.parts.rounding_size
+
+    def traces_beyond(self, U: np.ndarray) -> np.ndarray:
+        return np.array([self.parts.traces_beyond(U).mean()])
+
+    def place(self, values: np.ndarray) -> Array:
+        return self.parts.place(values)
+
+    def apply(self, X: Array) -> Array:
+        xp = namespace(X)
+        everywhere = xp.broadcast_to(X, (self.n_nodes, *X.shape[1:]))
+        return xp.mean(self.parts.apply(everywhere), axis=0, keepdims=True)
+
+
+def pooled_covariance(covariance: Covariance, n_nodes: int) -> Covariance:
+    """C = mean of C_i as the covariance of one node; formed if the parts are."""
+    if isinstance(covariance, Formed):
+        return Formed(namespace(covariance.matrices).mean(covariance.matrices, axis=0, keepdims=True))
+    return Pooled(covariance, n_nodes)
+
+
+def leading_eigenvectors(pooled: Covariance, n_components: int) -> tuple[np.ndarray, np.ndarray]:
+    """Largest eigenvalues (K,) and eigenvectors (d, K) of a covariance held at one node, to working precision."""
+    d = pooled.n_features
+
+    def product(vectors: np.ndarray) -> np.ndarray:
+        columns = np.asarray(vectors, dtype=float).reshape(d, -1)
+        image: np.ndarray = to_numpy(pooled.apply(pooled.place(columns[np.newaxis])))
+        return image.astype(float).reshape(vectors.shape)
+
+    if d <= max(DENSE_FEATURES, 2 * n_components):
+        values, vectors = np.linalg.eigh(product(np.eye(d)))
+    else:
+        operator = LinearOperator((d, d), matvec=product, matmat=product, dtype=float)
+        values, vectors = eigsh(operator, k=n_components, which="LA", tol=0, v0=np.ones(d))
+    order = np.argsort(-values)[:n_components]
+    return values[order], np.ascontiguousarray(vectors[:, order])
+
+
+def make_comparison(panel: Panel, seed: int, trial: int) -> Comparison:
+    """Data, graph and start of one trial, drawn with its own seeds; panels with the same data share them."""
+    seeds = np.random.SeedSequence(seed, spawn_key=(trial,)).generate_state(3, dtype=np.uint32)
+    data_seed, graph_seed, start_seed = map(int, seeds)
+    known, vectors = _covariances(panel.data, panel.n_nodes, data_seed)
+    weights = network_by_name(panel.topology, panel.n_nodes, graph_seed)
+    k = panel.n_components
+    prepared = prepare(Request(n_components=k, costs=ROUNDS_ALONE, seed=start_seed), replace(known, weights=weights))
+    start = random_basis(known.facts.n_features, k, start_seed)
+    return Comparison(prepared, np.ascontiguousarray(vectors[:, :k]), start)
+
+
+# One at a time: 20 covariances of CIFAR-10 take 168 MB. A panel's methods, and panels on the same data, share them.
+@lru_cache(maxsize=1)
+def _covariances(data: Synthetic | DataSet, n_nodes: int, seed: int) -> tuple[KnownData, np.ndarray]:
+    """C_i at all nodes, and the eigenvectors of C, largest eigenvalue first: (d, d)."""
+    shards, weights = _samples(data, n_nodes, seed), graphs.metropolis(graphs.complete(n_nodes))
+    prepared = prepare(Request(n_components=1, covariance=CovarianceKind.FORMED), NodeData(shards, weights))
+    covariance: Any = prepared.covariance
+    values, vectors = np.linalg.eigh(covariance.matrices.mean(axis=0))
+    if isinstance(data, DataSet) and data.unit:
+        covariance.matrices[...] /= values[-1]
+    return KnownData(prepared.facts, weights, prepared.moments, covariance), vectors[:, ::-1]
+
+
+def _samples(data: Synthetic | DataSet, n_nodes: int, seed: int) -> Shards:
+    if isinstance(data, DataSet):
+        table = _table(data.name)
+        return Shards.from_array(table.X, n_nodes, split_by_name(data.split, seed), table.labels)
+    if data.equal:
+        # k ones, then evenly from the gap to 0.1, so that l_{k+1} / l_k is the gap: (d,).
+        spectrum = np.concatenate([np.ones(data.k), np.linspace(data.gap, 0.1, data.d - data.k)])
+    else:
+        spectrum = paper_spectrum(data.d, data.k, data.gap)
+    if data.unlike:
+        return Shards.from_list(unlike_nodes(spectrum, [data.samples_per_node] * n_nodes, seed))
+    return Shards.from_list(np.split(gaussian(spectrum, n_nodes * data.samples_per_node, seed), n_nodes))
+
+
+# One at a time per process: CIFAR-10 takes 492 MB.
+_table = lru_cache(maxsize=1)(load)

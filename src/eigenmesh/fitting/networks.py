@@ -1,0 +1,428 @@
+"""The networks of a fit: of all nodes in this process or over a transport, for counting and for the fit itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import networkx as nx
+import numpy as np
+from scipy import sparse
+
+from eigenmesh import graphs
+from eigenmesh.arrays import Array, whole
+from eigenmesh.averaging import (
+    DEFAULT_ACCURACY,
+    AllReduce,
+    AllReduceAverage,
+    Average,
+    Averaging,
+    IntegerAverage,
+    Integers,
+    LinearRound,
+    PushSum,
+    Tree,
+    TreeAverage,
+    name_of,
+    reaches,
+)
+from eigenmesh.errors import InputError, TransportError
+from eigenmesh.graphs import SAMPLED_ROUNDS, NetworkSequence, Weights, graph_of, in_order_of, is_edge_list
+from eigenmesh.masking import KEY_BYTES, MIN_SITES, MaskContext, SiteKey, pairwise_masks
+from eigenmesh.networks import Bound, Changing, ChangingPeers, Masking, Network, Peers, Stacked
+from eigenmesh.settings import Costs
+from eigenmesh.transports import Transport
+
+# Records the network calls of a run, and prices them for any averaging on any network.
+
+
+class NetworkCall(NamedTuple):
+    """One call of a network: bytes per message that are averaged, compared, mixed or spread, or None.
+
+    To compare is to take the maximum over all nodes, to spread is to send the value of one node to all, and to make
+    equal is to spread an average where nodes receive it with different last digits. ``messages`` is the number of
+    messages of one round of mixing, over all nodes.
+    """
+
+    averaged: int | None = None
+    compared: int | None = None
+    mixed: int | None = None
+    messages: int = 0
+    spread: int | None = None
+    made_equal: int | None = None
+
+
+class SentRounds(NamedTuple):
+    """Rounds with messages of one size; ``messages`` and ``in_turn`` as for ``Average``."""
+
+    rounds: int
+    messages: float
+    in_turn: float
+    message_bytes: int
+
+
+@dataclass(frozen=True)
+class Price:
+    """Cost of network calls: rounds, messages and bytes over the whole network, and seconds."""
+
+    rounds: float = 0
+    messages: float = 0
+    bytes: float = 0
+    seconds: float = 0
+
+    def __add__(self, other: Price) -> Price:
+        return Price(*(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+
+class AllLinks(NamedTuple):
+    """A round over all links; averages if the links change.
+
+    ``messages``: of all nodes; ``most_receivers``: of the busiest node; ``flood_rounds``: rounds after which all nodes
+    have heard from all.
+    """
+
+    n_nodes: int
+    messages: float
+    most_receivers: float
+    flood_rounds: int
+
+    @classmethod
+    def of(cls, weights: Weights | NetworkSequence) -> AllLinks:
+        if isinstance(weights, Weights):
+            return cls(weights.n_nodes, weights.messages, weights.most_receivers, weights.spectrum.diameter)
+        sends = [(weights.weights_at(round_) > 0).sum(axis=0) - 1 for round_ in range(SAMPLED_ROUNDS)]
+        messages, most = (float(np.mean(each)) for each in (np.sum(sends, axis=1), np.max(sends, axis=1)))
+        return cls(weights.n_nodes, messages, most, Changing(weights).flood_rounds)
+
+
+def prepared_average(averaging: Averaging, weights: Weights | NetworkSequence) -> Average:
+    """The averaging on this network; on a network that changes, with the measured rounds of a push sum."""
+    if isinstance(weights, Weights):
+        return averaging.prepare(weights)
+    network = Changing(weights, averaging if isinstance(averaging, PushSum) else None)
+    for _ in range(2):
+        # The first one measures how many rounds it takes.
+        network.mean(np.zeros((weights.n_nodes, 1)))
+    return network.average
+
+
+class Prices:
+    """Prices of network calls with one averaging on one network."""
+
+    def __init__(self, weights: Weights | NetworkSequence, average: Average, costs: Costs) -> None:
+        self.links, self.average, self.costs, self._weights = AllLinks.of(weights), average, costs, weights
+        over = average.over if isinstance(average, IntegerAverage) else average
+        self.collective = isinstance(over, AllReduceAverage)
+        self._down = over.down if isinstance(over, TreeAverage) else None
+
+    def over_tree(self) -> Prices:
+        """Prices of the calls that a network makes over a tree, see ``Network.over_tree``."""
+        if self.collective or self._down is not None or not isinstance(self._weights, Weights):
+            return self
+        return Prices(self._weights, Tree().prepare(self._weights), self.costs)
+
+    def of(self, calls: list[NetworkCall]) -> Price:
+        total = Price()
+        for call, times in Counter(calls).items():
+            for rounds, messages, in_turn, size in self.batches(call):
+                seconds = rounds * self.costs.latency_s + in_turn * size / self.costs.bandwidth_bytes_s
+                total += Price(times * rounds, times * messages, times * messages * size, times * seconds)
+        return total
+
+    def batches(self, call: NetworkCall) -> Iterator[SentRounds]:
+        """The rounds of one call, as a network counts them."""
+        average, links = self.average, self.links
+        averaged, compared = call.averaged, call.compared
+        if call.made_equal is not None and self._down is None and not self.collective:
+            compared = call.made_equal
+        if call.spread is not None and self._down is None:
+            # Without a tree it is sent as a maximum.
+            compared = call.spread
+        elif call.spread is not None:
+            in_turn = sum(level.in_turn for level in self._down or ())
+            yield SentRounds(len(self._down or ()), links.n_nodes - 1, in_turn, call.spread)
+        if call.mixed is not None:
+            yield SentRounds(1, call.messages, links.most_receivers, call.mixed)
+        if averaged is not None:
+            # In an all-reduce each node has its own slot for what is compared.
+            riders = links.n_nodes if self.collective else 1
+            yield SentRounds(average.rounds, average.messages, average.in_turn, averaged + riders * (compared or 0))
+        if compared is not None and self.collective and averaged is None:
+            # Each value has a flag for NaN.
+            yield SentRounds(1, average.messages, average.in_turn, 2 * compared)
+        elif compared is not None and not self.collective:
+            # Maxima that travel with an average only need the rounds beyond those of the average.
+            rounds = max(0, links.flood_rounds - (0 if averaged is None else average.rounds))
+            yield SentRounds(rounds, rounds * links.messages, rounds * links.most_receivers, compared)
+
+
+class _Reduced(Network):
+    """A network whose matrices stand for larger ones: ``stands_for`` maps rows r here to rows d in the real problem."""
+
+    def __init__(self, *network: Any, stands_for: dict[int, int] | None = None) -> None:
+        super().__init__(*network)
+        self.calls: list[NetworkCall] = []
+        self._stands_for = stands_for or {}
+
+    def _size(self, array: Array) -> tuple[int, int]:
+        """Matrices and bytes of the real problem."""
+        matrices, size = super()._size(array)
+        rows = array.shape[1] if matrices else 0
+        return matrices, size if rows not in self._stands_for else size // rows * self._stands_for[rows]
+
+
+class RecordingChanging(_Reduced, Changing):
+    """A network that changes, and records every round."""
+
+    def send(self, arrays: tuple[Array, ...]) -> tuple[np.ndarray, list[np.ndarray]]:
+        before = self.traffic.copy()
+        begun = super().send(arrays)
+        sent = self.traffic - before
+        self.calls.append(NetworkCall(mixed=sent.bytes // max(1, sent.messages), messages=sent.messages))
+        return begun
+
+
+class RecordingNetwork(_Reduced, Stacked):
+    """All nodes in one array; records every call, and averages exactly in one step."""
+
+    def __init__(self, weights: Weights, averaging: Averaging, stands_for: dict[int, int] | None = None) -> None:
+        super().__init__(weights, averaging, stands_for=stands_for)
+        self._prices = Prices(weights, self.average, Costs())
+
+    def _begin_round(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> None:
+        mixed = self._riding_bytes + sum(self._size(array)[1] for array in arrays)
+        self._note(NetworkCall(mixed=mixed, messages=exchange.messages))
+        self._rider_rounds += exchange.messages == self._mixing.messages
+
+    def mean(self, array: Array, bound: Bound = None) -> Array:
+        self._note(NetworkCall(averaged=self._averaged_bytes(array, bound)))
+        array = whole(array)
+        return self._mean_reducer(array)(array)
+
+    def worst(self, values: Array) -> Array:
+        self._note(NetworkCall(compared=self._size(values)[1]))
+        return self._maximum(values)
+
+    def common_mean_and_worst(self, array: Array, values: Array) -> tuple[Array, Array]:
+        self._note(NetworkCall(averaged=self._averaged_bytes(array), compared=self._size(values)[1]))
+        array = whole(array)
+        return self._mean_reducer(array)(array)[:1, ...], self._maximum(values)
+
+    @property
+    def alike(self) -> bool:
+        return True
+
+    def same_bits(self, common: Array) -> Array:
+        self._note(NetworkCall(made_equal=self._size(common)[1]))
+        return common
+
+    def from_root(self, values: np.ndarray) -> np.ndarray:
+        self._note(NetworkCall(spread=self._size(values)[1]))
+        return values
+
+    def _averaged_bytes(self, array: Array, bound: Bound = None) -> int:
+        """Bytes of a message of an average; an integer takes 8 bytes, or 16 before scales are known."""
+        n_bytes = self._size(array)[1]
+        if not self.integers:
+            return n_bytes
+        words = 2 if self.scales is None and bound is None else 1
+        return words * n_bytes
+
+    def _note(self, call: NetworkCall) -> None:
+        self.calls.append(call)
+        # The loop stops by the number of rounds.
+        self.traffic.rounds += sum(batch.rounds for batch in self._prices.batches(call))
+
+
+def recording(
+    weights: Weights | NetworkSequence, averaging: Averaging, stands_for: dict[int, int] | None = None
+) -> RecordingNetwork | RecordingChanging:
+    """A network that records its calls."""
+    if isinstance(weights, Weights):
+        return RecordingNetwork(weights, averaging, stands_for)
+    push_sum = averaging if isinstance(averaging, PushSum) else None
+    return RecordingChanging(weights, push_sum, stands_for=stands_for)
+
+
+# All-gather of bytes: each node sends a row, and every node receives all rows.
+
+
+# Bytes per float64 in a message: it represents 48 bits exactly.
+WORD = 6
+
+
+def gather_bytes(network: Network, own: Mapping[int, bytes]) -> list[bytes | None]:
+    """The bytes of every node at every node, by one exchange of maxima; None for a node that sent nothing.
+
+    ``own`` has the bytes of each node in this process; they have the same length at all nodes.
+    """
+    length = len(next(iter(own.values())))
+    table = np.full((len(network.ids), network.n_nodes, words_for(length)), -1.0)
+    for row, node in enumerate(network.ids):
+        padded = own[node].ljust(WORD * table.shape[2], b"\0")
+        table[row, node] = [int.from_bytes(padded[i : i + WORD], "big") for i in range(0, len(padded), WORD)]
+    rows = np.asarray(network.worst(table))[0]
+    texts = [b"".join(int(word).to_bytes(WORD, "big") for word in row) if (row >= 0).all() else None for row in rows]
+    return [None if text is None else text[:length] for text in texts]
+
+
+def words_for(length: int) -> int:
+    """Numbers that this many bytes take."""
+    return -(-length // WORD)
+
+
+# Masked averages: their requirements, and the keys that nodes make for one fit.
+
+
+def require_enough_nodes(n_nodes: int) -> None:
+    """Raise unless masks can hide one node's numbers from the others."""
+    if n_nodes < MIN_SITES:
+        raise InputError(
+            f"{n_nodes} nodes cannot be masked: of two, each knows the other's numbers by subtraction. Take at least "
+            f'{MIN_SITES}, or use privacy="open".'
+        )
+
+
+def in_integers(averaging: Averaging) -> Averaging:
+    """The averaging with integers in its messages; raises for one that does more than sum."""
+    if isinstance(averaging, Integers):
+        return averaging
+    if isinstance(averaging, Tree | AllReduce):
+        return Integers(averaging)
+    raise InputError(
+        f"averaging {name_of(averaging)!r} cannot be masked: masks cancel only in plain sums, and it weights what it "
+        f"receives. Use tree, allreduce or integers."
+    )
+
+
+def add_masks(network: Network) -> None:
+    """Give the nodes in this process their masks: those of the transport, or from keys made for this network.
+
+    Public keys reach all nodes by one exchange of maxima. They are not signed, so this does not protect against nodes
+    that forge messages; the sites of ``eigenmesh site run`` sign their keys.
+    """
+    given = network.given_masks()
+    if given is not None:
+        network.masking = Masking([given])
+        return
+    keys = {node: SiteKey.generate(network.private_bytes(KEY_BYTES)) for node in network.ids}
+    publics = gather_bytes(network, {node: key.public for node, key in keys.items()})
+    silent = [node for node, public in enumerate(publics) if public is None]
+    if silent:
+        raise TransportError(f"node {silent[0]} sent no key for its masks; the fit ends.")
+    context = MaskContext("fit", 0, b"", tuple(str(node) for node in range(network.n_nodes)))
+    known = [public for public in publics if public is not None]
+    network.masking = Masking([pairwise_masks(keys[node], known, node, context) for node in network.ids])
+
+
+def key_exchange(n_nodes: int) -> NetworkCall:
+    """The network call of ``add_masks`` if the transport provides no masks."""
+    return NetworkCall(compared=8 * n_nodes * words_for(KEY_BYTES))
+
+
+# Averages must be accurate enough to give the number of samples exactly.
+LOOSEST_MEAN = 1e-8
+
+
+def network_over(weights: Weights | NetworkSequence, transport: Transport | None, averaging: Averaging) -> Network:
+    """All nodes stacked, or one node with its neighbours over a transport."""
+    if isinstance(weights, NetworkSequence):
+        push_sum = averaging if isinstance(averaging, PushSum) else None
+        return Changing(weights, push_sum) if transport is None else ChangingPeers(weights, transport, push_sum)
+    return Stacked(weights, averaging) if transport is None else Peers(weights, transport, averaging)
+
+
+def with_exact_averages(network: Network, averaging: Averaging, max_rounds: int) -> Network:
+    """The network; raises if its averages take more rounds than a run may, or are not accurate enough for moments."""
+    wanted = getattr(averaging, "accuracy", DEFAULT_ACCURACY)
+    if wanted > LOOSEST_MEAN:
+        raise InputError(f"accuracy {wanted:.1g} is too low for exact moments; use {LOOSEST_MEAN:g} or less.")
+    network.limit_rounds(max_rounds)
+    if not reaches(network.average, wanted):
+        reached = f"{name_of(averaging)} averages on this network reach an accuracy of {network.average.accuracy:.1g}"
+        why = f"not {wanted:g}, because its weights mix so slowly that rounding errors grow"
+        raise InputError(f'{reached}, {why}; use averaging="tree", or weights that mix faster.')
+    return network
+
+
+def counting_network(network_with: Callable[[Averaging], Network], masked: bool) -> Network:
+    """A network for counting samples, with masks if requested."""
+    network = network_with(Integers() if masked else Tree())
+    if masked:
+        add_masks(network)
+    return network
+
+
+# Networks given by name, as a graph, as a matrix or as weights.
+
+
+DEFAULT_NODES = 10
+
+
+def parse_weights(
+    topology: Any, weighting: str, n_nodes: int, seed: int, names: Sequence[str] | None = None
+) -> graphs.Weights | graphs.NetworkSequence:
+    """Weights of the requested network, which must have as many nodes as the data have parts.
+
+    If the nodes of a graph have the ``names`` of the parts, they are put in that order. A network that changes is
+    returned as it is.
+    """
+    if isinstance(topology, str):
+        topology = graphs.topology(topology, n_nodes, seed=seed)
+    graph = _graph(topology)
+    if graph is not None:
+        topology = graphs.weighting(weighting, in_order_of(graphs.from_networkx(graph), names))
+    elif weighting != "auto":
+        own = "a network that changes has" if isinstance(topology, graphs.NetworkSequence) else "this topology has"
+        raise InputError(f'{own} its own weights, so weights = {weighting!r} would have no effect; use weights="auto".')
+    ready = isinstance(topology, graphs.Weights | graphs.NetworkSequence)
+    weights = topology if ready else graphs.from_matrix(_matrix(topology))
+    if weights.n_nodes != n_nodes:
+        raise InputError(f"the network has {weights.n_nodes} nodes but the data have {n_nodes} parts; make them equal.")
+    return weights
+
+
+def count_nodes(topology: Any, n_nodes: int | None, n_samples: int) -> int:
+    """M for one array: that of the topology, else ``n_nodes``, else 10 or fewer, so that every node has two samples."""
+    if isinstance(topology, graphs.Weights | graphs.NetworkSequence):
+        return topology.n_nodes
+    graph = _graph(topology)
+    if graph is not None:
+        return int(graph.number_of_nodes())
+    if not isinstance(topology, str):
+        return int(_matrix(topology).shape[0])
+    return n_nodes if n_nodes is not None else max(1, min(DEFAULT_NODES, n_samples // 2))
+
+
+def _graph(topology: Any) -> nx.Graph | None:
+    """The topology as a graph, from a graph, a list of links or a matrix of 0 and 1; None for anything else."""
+    if isinstance(topology, nx.Graph):
+        return topology
+    if isinstance(topology, str | graphs.Weights | graphs.NetworkSequence):
+        return None
+    if is_edge_list(topology):
+        return graph_of((), topology)
+    matrix = sparse.csr_array(_matrix(topology))
+    # As weights, a matrix of 0 and 1 would never average: it would only leave or swap values. So it is an adjacency
+    # matrix.
+    if matrix.shape[0] != matrix.shape[1] or matrix.shape[0] < 2 or not np.isin(matrix.data, (0, 1)).all():
+        return None
+    # An entry (i, j) without its counterpart (j, i) is a one-way link.
+    kind = nx.DiGraph if (matrix != matrix.T).nnz else nx.Graph
+    linked = nx.from_scipy_sparse_array(matrix, create_using=kind)
+    linked.remove_edges_from(list(nx.selfloop_edges(linked)))
+    return linked
+
+
+def _matrix(topology: Any) -> Any:
+    """The (M, M) matrix, dense or sparse; raises an error that lists what a topology may be."""
+    try:
+        matrix = topology if sparse.issparse(topology) else np.asarray(topology, dtype=float)
+    except (TypeError, ValueError):
+        matrix = None
+    if matrix is None or matrix.ndim != 2:
+        also = "a networkx graph, a list of pairs of nodes, Weights, a symmetric (M, M) matrix"
+        raise InputError(f"topology = {topology!r} must be {also} or a name: {', '.join(sorted(graphs.TOPOLOGIES))}.")
+    return matrix

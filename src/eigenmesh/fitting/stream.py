@@ -1,0 +1,244 @@
+"""``Data`` for samples that arrive in batches, from what the nodes keep of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from eigenmesh.arrays import everywhere, to_numpy
+from eigenmesh.averaging import Averaging
+from eigenmesh.data import (
+    Choice,
+    Covariance,
+    Missing,
+    Moments,
+    Running,
+    RunningCovariance,
+    Scaling,
+    column_label,
+    moments_about,
+)
+from eigenmesh.errors import InputError, TooFewSamplesError
+from eigenmesh.fitting.matching import common_settings, described, require_same_settings
+from eigenmesh.fitting.monitor import Monitor
+from eigenmesh.fitting.networks import counting_network, network_over, with_exact_averages
+from eigenmesh.fitting.problem import DataFacts, Size
+from eigenmesh.graphs import NetworkSequence, Weights
+from eigenmesh.masking import MIN_SITES
+from eigenmesh.networks import Network, Traffic
+from eigenmesh.settings import Request
+from eigenmesh.solvers import Known, Solver
+from eigenmesh.transports import Transport
+
+# With masks, at least three nodes must have this many new samples, or the batch has to wait.
+LEAST_NEW = 10
+
+
+@dataclass(frozen=True, eq=False)
+class StreamCovariance(RunningCovariance):
+    """The covariances of a stream and, if the average of the moments included it, C times a basis."""
+
+    known: Known | None = None
+    checked: BatchSums | None = None
+
+
+class BatchSums(NamedTuple):
+    """Sums over a batch, (width of the monitor,), and the variance that the last components explain."""
+
+    sums: np.ndarray
+    explained: float
+
+
+@dataclass(frozen=True, eq=False)
+class StreamData:
+    """What the nodes in this process keep of a stream, their network, and the results of the last batch.
+
+    Attributes
+    ----------
+    nodes : sequence of Running
+        All M nodes in a simulation, one node with a transport.
+    last : Moments or None
+        Pooled moments after the last batch.
+    space : array of shape (d, w) or None
+        Orthonormal directions from the last fit, the same at all nodes.
+    monitor : Monitor or None
+        Monitor after the last fit.
+    batch_sums : array of shape (nodes, width of the monitor) or None
+        Its sums over the new rows of each node in this process; sent with the moments.
+    n_new : array of shape (nodes,)
+        Rows of the nodes in this process that were in no fit yet.
+    tick, batch : int, str or None
+        Number of the batch, from 0, and its id: the same at all nodes.
+    sent : Traffic
+        Traffic of reading the batch, if an engine sums over blocks.
+    settings : mapping
+        Settings of the stream that decide which samples count, and for how much; they must be the same at all nodes.
+    """
+
+    nodes: Sequence[Running]
+    weights: Weights | NetworkSequence
+    transport: Transport | None = None
+    last: Moments | None = None
+    space: np.ndarray | None = None
+    monitor: Monitor | None = None
+    batch_sums: np.ndarray | None = None
+    n_new: np.ndarray = field(default_factory=lambda: np.zeros(1))
+    tick: int = 0
+    batch: str | None = None
+    sent: Traffic = field(default_factory=Traffic)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    feature_names: tuple[str, ...] | None = None
+    node_names: tuple[str, ...] | None = None
+
+    @property
+    def n_features(self) -> int:
+        return len(self.nodes[0].mean)
+
+    def column_label(self, column: int) -> str:
+        return column_label(self.feature_names, column)
+
+    def node_label(self, position: int) -> str:
+        return "this node" if self.transport is not None else f"node {position}"
+
+    @property
+    def facts(self) -> DataFacts:
+        reduces = self.transport is not None and self.transport.reduces
+        return DataFacts.of_rows(
+            self.weights.n_nodes,
+            self.n_features,
+            has_all_reduce=reduces,
+            feature_names=self.feature_names,
+            node_names=self.node_names,
+        )
+
+    def at_node(self, transport: Transport) -> StreamData:
+        """The part of the data at one of the nodes."""
+        rank = transport.rank
+        sums = None if self.batch_sums is None else self.batch_sums[rank : rank + 1]
+        n_new = self.n_new[rank : rank + 1]
+        return replace(self, nodes=[self.nodes[rank]], batch_sums=sums, n_new=n_new, transport=transport)
+
+    def compare(self, request: Request) -> None:
+        common = {**common_settings(request), **self.facts.common, "topology": self.weights.summary}
+        stream = {"batch_number": self.tick, "batch": self.batch, **self.settings}
+        require_same_settings(self.transport, {**common, "stream": described(stream)})
+
+    def check(self, request: Request) -> None:
+        """Raise for requests that need all samples at once."""
+        if request.missing != "error":
+            raise InputError(
+                'missing="mean" needs all samples at once, which a stream does not have; fill in missing entries first.'
+            )
+
+    def count(self, masked: bool) -> tuple[Size, Network]:
+        """N over all nodes, by one average of one number.
+
+        With masks, the first sum counts the nodes with enough new samples, so that the change between two batches
+        always comes from three nodes or more.
+        """
+        network = counting_network(self._network, masked)
+
+        def total(numbers: Sequence[float] | np.ndarray) -> int:
+            average = network.common_mean(np.array(numbers, dtype=float)[:, np.newaxis])[0, 0]
+            return int(np.rint(self.weights.n_nodes * average))
+
+        if masked:
+            ready = total(self.n_new >= LEAST_NEW)
+            if ready < MIN_SITES:
+                what = f"{ready} nodes have {LEAST_NEW} new samples or more"
+                raise TooFewSamplesError(f"{what}; masked, at least {MIN_SITES} must, or a sum would show one's own.")
+        return Size(total([node.count for node in self.nodes]), self.n_features), network
+
+    def network(self, averaging: Averaging, max_rounds: int) -> Network:
+        network = with_exact_averages(self._network(averaging), averaging, max_rounds)
+        network.traffic += self.sent
+        return network
+
+    def _network(self, averaging: Averaging) -> Network:
+        return network_over(self.weights, self.transport, averaging)
+
+    def choose_covariance(
+        self, request: Request, solver: Solver, n_components: int, network: Network | None = None
+    ) -> Choice:
+        return Choice(self.nodes[0].kind, sum(node.n_bytes for node in self.nodes), "kept of the stream", asked=True)
+
+    def measure(
+        self, network: Network, choice: Choice, *, scale: Scaling, missing: Missing, device: str | None
+    ) -> tuple[Moments, Covariance]:
+        """One average, which also gives C times the space of the last fit; one more for the first batch.
+
+        With c the last pooled mean, a node sends ``[(S_i + n_i (m_i - c)(m_i - c)^T) X, n_i (m_i - c)]``, the squared
+        deviations from c and n_i. From ``s = sum n_i (m_i - c)`` follow the mean ``c + s / N`` and
+
+            C X = (sum_i (S_i + n_i (m_i - c)(m_i - c)^T) X - s (s^T X) / N) / (N - 1).
+        """
+        M, d, last = self.weights.n_nodes, self.n_features, self.last
+        centre = self._first_centre(network) if last is None else last.mean
+        before = 1.0 if last is None or last.scale is None else last.scale
+        basis = np.zeros((d, 0)) if self.space is None else self.space
+        X = (basis.T / before).T
+        products, own = self._products_and_sums(X, centre)
+        sent = np.hstack([products.reshape(len(products), -1), own])
+        pooled = np.asarray(network.common_mean(sent)[0])
+        parts = np.cumsum([basis.size, d, d, own.shape[1] - 2 * d - 1])
+        product, s, squares, summed, (count,) = np.split(M * pooled, parts)
+        if count < 2:
+            raise TooFewSamplesError(f"n_samples = {count:g} so far over all nodes; a covariance needs at least 2.")
+        # With forgetting, weights do not sum to a whole number; the divisor is their sum minus one.
+        n_samples = max(2, int(np.rint(count)))
+        share = (n_samples - 1) / (count - 1)
+        about_centre = Moments(n_samples, centre, share * squares)
+        moments = moments_about(
+            about_centre, share * s, share * count, self, scale=scale, resolution=network.resolution
+        )
+        after = 1.0 if moments.scale is None else moments.scale
+        factor, known, checked = M / (count - 1), None, None
+        if self.space is not None:
+            if network.masking is not None:
+                network.masking.columns += basis.shape[1]
+            image = (product.reshape(d, -1) - np.outer(s, s @ X) / count) / (count - 1)
+            known = _known((X.T * after).T, (image.T / after).T, factor * products, after)
+            checked = self._checked(summed, known)
+            # If the rounding to integers exceeds that of doubles, the products must be computed again.
+            rounded = network.resolution * np.linalg.norm(np.broadcast_to(1 / np.asarray(after), d)) / (count - 1)
+            known = known if rounded <= np.finfo(np.float64).eps * moments.total_variance else None
+        rest = 0.0 if moments.rest is None else moments.rest
+        return moments, StreamCovariance(self.nodes, moments.mean, factor, after, rest, known, checked)
+
+    def _products_and_sums(self, X: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What nodes in this process send: products (nodes, d, w), and deviations, squares and counts (nodes, n)."""
+        about = RunningCovariance(self.nodes, centre, 1.0)
+        products = to_numpy(about.apply(everywhere(about.place(X[np.newaxis]), len(self.nodes))))
+        shifts = np.stack([node.count * node.mean_from(centre) for node in self.nodes])
+        squares = np.stack([node.squares + node.count * node.mean_from(centre) ** 2 for node in self.nodes])
+        counts = np.array([[node.count] for node in self.nodes])
+        batch_sums = np.zeros((len(self.nodes), 0)) if self.batch_sums is None else self.batch_sums
+        return products, np.hstack([shifts, squares, batch_sums, counts])
+
+    def _checked(self, summed: np.ndarray, known: Known) -> BatchSums | None:
+        """The sums over the batch, and the variance that the last components explain now; None without a monitor."""
+        if self.monitor is None:
+            return None
+        inside = known.basis.T @ self.monitor.components.T
+        return BatchSums(summed, float(np.vdot(inside, known.basis.T @ known.image @ inside)))
+
+    def _first_centre(self, network: Network) -> np.ndarray:
+        """The pooled mean (d,): sums about a distant centre would lose digits."""
+        sent = np.stack([np.append(node.count * node.mean, node.count) for node in self.nodes])
+        *total, count = np.asarray(network.common_mean(sent)[0])
+        if count <= 0:
+            raise TooFewSamplesError("n_samples = 0 so far over all nodes; a covariance needs at least 2.")
+        return np.asarray(np.asarray(total) / count)
+
+
+def _known(basis: np.ndarray, image: np.ndarray, products: np.ndarray, scale: np.ndarray | float) -> Known:
+    """Orthonormal columns and their image, from a basis and its image (d, w) and products at nodes (nodes, d, w).
+
+    After a change of scale the columns of the last batch are not exactly orthogonal.
+    """
+    Q, R = np.linalg.qr(basis)
+    norms = np.linalg.norm(products / np.reshape(scale, (-1, 1)), axis=1, keepdims=True)
+    return Known(Q, np.linalg.solve(R.T, image.T).T, norms)

@@ -1,0 +1,340 @@
+"""Weights: matrices on the links of a graph, which one round of mixing applies.
+
+``mix(X)_i = sum_j w_ij X_j`` conserves the mean of X over the nodes and brings every node closer to it. For two-way
+links the matrix is symmetric and doubly stochastic. For one-way links, w_ij is the weight of the link from j to i. Then
+its columns sum to one, which conserves the mean; or its rows do, which leaves equal values unchanged; or both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from scipy import sparse
+
+from eigenmesh.errors import GraphError
+from eigenmesh.graphs.eigenvalues import Matrix, Spectrum, is_symmetric, is_two_way, laplacian_extremes, spectrum
+from eigenmesh.graphs.topologies import circle_picture, graph_of, require_both_ways, require_connected, require_simple
+from eigenmesh.words import canonical_name, html_paragraphs
+
+# Up to this many nodes, a dense product is as fast as a sparse one.
+DENSE_NODES = 256
+# Tolerance of symmetry and row sums. The mean drifts by this much per round, and must be correct to 1e-12.
+TOLERANCE = 1e-12
+# Decimals of a weight in a digest.
+DIGEST_DECIMALS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Weight matrix W (M, M) of a graph, checked: W = W^T, W 1 = 1, zero off the links, beta < 1.
+
+    ``matrix`` is a NumPy array up to 256 nodes and a ``scipy.sparse.csr_array`` beyond, float64. Entries may be
+    negative. Symmetry and row sums hold to 1e-12, 1 - beta is above 1e-12, and entries off the links are exactly 0. On
+    a ``networkx.DiGraph``, whose link (j, i) has the weight w_ij, rows or columns or both sum to one.
+    """
+
+    matrix: Matrix
+    graph: nx.Graph
+
+    def __post_init__(self) -> None:
+        links = _square(self.matrix)
+        if self.graph.is_directed():
+            _require_rows_or_columns(links)
+        else:
+            _require_doubly_stochastic(links)
+        _require_on_graph(links, self.graph)
+        require_connected(self.graph)
+        _require_averaging(self.spectrum)
+
+    def __repr__(self) -> str:
+        return f"Weights(n_nodes={self.n_nodes}, edges={self.edges}, beta={self.spectrum.beta:.4g})"
+
+    def _repr_html_(self) -> str:
+        facts = [f"{self.n_nodes} nodes, {self.edges} links, beta {self.spectrum.beta:.4g}"]
+        return f"<div>{html_paragraphs(facts)}{circle_picture(self.graph)}</div>"
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes M."""
+        return int(self.matrix.shape[0])
+
+    @property
+    def edges(self) -> int:
+        """Number of links of the graph, each counted once."""
+        return int(self.graph.number_of_edges())
+
+    @property
+    def messages(self) -> int:
+        """Messages of a round that uses all links."""
+        return self.edges if self.graph.is_directed() else 2 * self.edges
+
+    @property
+    def most_receivers(self) -> int:
+        """Largest number of nodes that one node sends to."""
+        degrees = self.graph.out_degree if self.graph.is_directed() else self.graph.degree
+        return max((degree for _, degree in degrees), default=0)
+
+    @cached_property
+    def symmetric(self) -> bool:
+        """Whether W = W^T, so that its eigenvalues are real."""
+        return is_symmetric(self.matrix)
+
+    @cached_property
+    def keeps_mean(self) -> bool:
+        """Whether columns sum to one, so that mixing conserves the mean."""
+        return bool(np.abs(self.matrix.sum(axis=0) - 1).max() <= TOLERANCE)
+
+    @cached_property
+    def averages(self) -> bool:
+        """Whether rows and columns sum to one, so that mixing converges to the mean."""
+        return self.keeps_mean and bool(np.abs(self.matrix.sum(axis=1) - 1).max() <= TOLERANCE)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the rounded weights, the same on different processors."""
+        return digest_of(self.matrix)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Size and digest as JSON values: nodes that have the same summary have the same weights."""
+        return {"nodes": self.n_nodes, "links": self.edges, "weights": self.digest[:16]}
+
+    @cached_property
+    def spectrum(self) -> Spectrum:
+        """Ends of the spectrum, beta, gap and diameter."""
+        return spectrum(self.matrix)
+
+
+def digest_of(matrix: Matrix) -> str:
+    """SHA-256 of a matrix of weights, rounded because different processors may differ in the last bits."""
+    entries = sparse.coo_array(matrix)
+    order = np.lexsort((entries.col, entries.row))
+    places = np.stack([entries.row[order], entries.col[order]]).astype("<i8")
+    values = np.round(entries.data[order] * 10.0**DIGEST_DECIMALS).astype("<i8")
+    return hashlib.sha256(places.tobytes() + values.tobytes()).hexdigest()
+
+
+def lazy(weights: Weights) -> Weights:
+    """Lazy weights (I + W) / 2; their eigenvalues are positive if those of W are above -1."""
+    return Weights(half_way(weights.matrix), weights.graph)
+
+
+def half_way(matrix: Matrix) -> Matrix:
+    """(I + W) / 2, dense or sparse like W."""
+    if sparse.issparse(matrix):
+        return sparse.csr_array((sparse.eye_array(matrix.shape[0]) + matrix) / 2)
+    return np.asarray((np.eye(matrix.shape[0]) + matrix) / 2)
+
+
+def from_matrix(matrix: Any, graph: nx.Graph | None = None) -> Weights:
+    """Weights from a matrix (M, M) that ``Weights`` accepts; by default its nonzero entries are the links.
+
+    The links are two-way if each has its counterpart across the diagonal, otherwise one-way.
+    """
+    links = _square(matrix)
+    return Weights(stored(links), _support(links) if graph is None else graph)
+
+
+def adjacency(graph: nx.Graph) -> sparse.csr_array:
+    """Ones for the links, receivers in rows and senders in columns: (M, M)."""
+    _require_numbered(graph)
+    nodes = range(graph.number_of_nodes())
+    return nx.to_scipy_sparse_array(graph, nodes, dtype=np.float64, weight=None, format="csr").T.tocsr()
+
+
+def _require_numbered(graph: nx.Graph) -> None:
+    require_simple(graph)
+    numbers = set(range(graph.number_of_nodes()))
+    if (other := next((node for node in graph if node not in numbers), None)) is not None:
+        numbered = f"nodes must be numbered 0 to {len(numbers) - 1}, but one is called {other!r}"
+        raise GraphError(f"{numbered}; use eigenmesh.graphs.from_networkx(graph).")
+
+
+def stored(matrix: Matrix | sparse.sparray) -> Matrix:
+    """Dense for small networks, sparse for large ones."""
+    links = sparse.csr_array(matrix)
+    return links.toarray() if links.shape[0] <= DENSE_NODES else links
+
+
+def _support(links: sparse.csr_array) -> nx.Graph:
+    """Graph with a link for each nonzero entry off the diagonal."""
+    rows, columns = links.nonzero()
+    between = rows != columns
+    pairs = zip(columns[between].tolist(), rows[between].tolist(), strict=True)
+    return graph_of(range(links.shape[0]), pairs, one_way=not is_two_way(links))
+
+
+def _square(matrix: Any) -> sparse.csr_array:
+    """Sparse copy of a finite real square matrix; GraphError for anything else."""
+    try:
+        given = matrix if sparse.issparse(matrix) else np.asarray(matrix)
+    except ValueError as error:
+        raise GraphError(f"weights must be a matrix of numbers ({error}).") from error
+    if given.dtype.kind not in "biuf":
+        raise GraphError(f"weights must be real numbers, not {given.dtype}.")
+    if given.ndim != 2 or given.shape[0] != given.shape[1] or given.shape[0] == 0:
+        raise GraphError(f"weights must be a square matrix (M, M), not of shape {given.shape}.")
+    links = sparse.csr_array(given, dtype=np.float64, copy=True)
+    links.sum_duplicates()
+    links.eliminate_zeros()
+    broken = np.flatnonzero(~np.isfinite(links.data))
+    if broken.size:
+        entries = links.tocoo()
+        row, column, value = (part[broken[0]] for part in (entries.row, entries.col, entries.data))
+        raise GraphError(f"weight ({row}, {column}) is {value}; all weights must be finite numbers.")
+    return links
+
+
+def _worst(entries: sparse.sparray) -> tuple[float, int, int]:
+    """Largest entry in absolute value, and its row and column."""
+    entries = entries.tocoo()
+    if entries.nnz == 0:
+        return 0.0, 0, 0
+    place = int(np.argmax(np.abs(entries.data)))
+    return float(np.abs(entries.data[place])), int(entries.row[place]), int(entries.col[place])
+
+
+def _require_doubly_stochastic(links: sparse.csr_array) -> None:
+    # Otherwise a round would not conserve the mean.
+    error, row, column = _worst(links - links.T)
+    if error > TOLERANCE:
+        pair = f"weights ({row}, {column}) and ({column}, {row})"
+        raise GraphError(f"{pair} differ by {error:.3g}, at most {TOLERANCE:g} is allowed; make W symmetric.")
+    sums = links.sum(axis=1)
+    row = int(np.argmax(np.abs(sums - 1.0)))
+    if abs(sums[row] - 1.0) > TOLERANCE:
+        wrong = f"row {row} of the weights sums to {float(sums[row])!r}, it must be 1 to within {TOLERANCE:g}"
+        raise GraphError(f"{wrong}; put the difference on the diagonal, at ({row}, {row}).")
+
+
+def _require_rows_or_columns(links: sparse.csr_array) -> None:
+    errors = {"row": np.abs(links.sum(axis=1) - 1.0), "column": np.abs(links.sum(axis=0) - 1.0)}
+    if min(error.max() for error in errors.values()) <= TOLERANCE:
+        return
+    worst = " and ".join(f"{line} {int(off.argmax())} is off by {float(off.max()):.3g}" for line, off in errors.items())
+    raise GraphError(f"neither all rows nor all columns of the weights sum to 1 ({worst}); use balanced(graph).")
+
+
+def _require_on_graph(links: sparse.csr_array, graph: nx.Graph) -> None:
+    _require_numbered(graph)
+    if len(graph) != links.shape[0]:
+        raise GraphError(f"weights of {links.shape[0]} nodes do not fit a graph of {len(graph)} nodes.")
+    rows, columns = links.nonzero()
+    for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
+        if row != column and not graph.has_edge(column, row):
+            wrong = f"weight ({row}, {column}) is {links[row, column]:.3g}, but the graph has no link {row}-{column}"
+            raise GraphError(f"{wrong}; add the link, or set the weight to exactly 0.")
+
+
+def _require_averaging(ends: Spectrum) -> None:
+    if ends.gap > TOLERANCE:
+        return
+    fix = "use metropolis(graph)"
+    if ends.second < 1.0 - TOLERANCE and ends.smallest > -3.0 + 2.0 * TOLERANCE:
+        fix = "use the lazy form, from_matrix((I + W) / 2, graph)"
+    others = f"the eigenvalues besides the 1 of the mean go from {ends.smallest:.6g} to {ends.second:.6g}"
+    raise GraphError(f"beta = {ends.beta:.15g} must be below 1, or the nodes never agree ({others}); {fix}.")
+
+
+# Rules for the weights of a graph.
+
+
+# Most scalings of rows and columns when balancing, and the relative change at which it stops.
+SCALINGS, BALANCED = 100_000, 1e-15
+
+
+def metropolis(graph: nx.Graph) -> Weights:
+    """Metropolis weights: w_ij = 1 / (1 + max(deg_i, deg_j)) on links; a node needs only its neighbours' degrees."""
+    require_both_ways(graph, "Metropolis weights")
+    links = adjacency(graph).tocoo()
+    degrees = np.bincount(links.row, minlength=links.shape[0])
+    values = 1.0 / (1.0 + np.maximum(degrees[links.row], degrees[links.col]))
+    return _completed(sparse.coo_array((values, (links.row, links.col)), links.shape), graph)
+
+
+def max_degree(graph: nx.Graph) -> Weights:
+    """One weight for all links: w_ij = 1 / (1 + max_k deg_k)."""
+    require_both_ways(graph, "max_degree weights")
+    links = adjacency(graph)
+    return _completed(links / (1.0 + links.sum(axis=1).max()), graph)
+
+
+def best_constant(graph: nx.Graph) -> Weights:
+    """One weight for all links, with the smallest possible beta: W = I - 2 L / (l_2 + l_M), L the Laplacian.
+
+    beta = (l_M - l_2) / (l_M + l_2). Diagonal entries may be negative.
+    """
+    require_both_ways(graph, "best_constant weights")
+    links = adjacency(graph)
+    if links.shape[0] == 1:
+        return _completed(links, graph)
+    return _completed(links * (2.0 / sum(laplacian_extremes(graph))), graph)
+
+
+def push(graph: nx.Graph) -> Weights:
+    """Columns that sum to one: a node keeps and sends equal shares, ``1 / (1 + out-degree)``; that is all it needs.
+
+    Mixing conserves the mean but does not converge to it; a push sum corrects this with weights that start as ones.
+    """
+    links = _with_diagonal(graph)
+    return Weights(stored(links / links.sum(axis=0)), graph.to_directed())
+
+
+def pull(graph: nx.Graph) -> Weights:
+    """Rows that sum to one: a node averages its own and all received values, each with ``1 / (1 + in-degree)``."""
+    links = _with_diagonal(graph)
+    return Weights(stored(sparse.diags_array(1 / links.sum(axis=1)) @ links), graph.to_directed())
+
+
+def balanced(graph: nx.Graph) -> Weights:
+    """Rows and columns that sum to one: Sinkhorn scaling of the rows and columns of I + A, A the links.
+
+    It exists for every strongly connected graph. All nodes must know the whole graph.
+    """
+    links = _with_diagonal(graph)
+    columns = np.ones(links.shape[0])
+    for _ in range(SCALINGS):
+        rows = 1 / (links @ columns)
+        before, columns = columns, 1 / (links.T @ rows)
+        if np.abs(columns - before).max() <= BALANCED * np.abs(columns).max():
+            break
+    scaled = sparse.diags_array(1 / (links @ columns)) @ links @ sparse.diags_array(columns)
+    return Weights(stored(scaled), graph)
+
+
+BOTH_WAYS = (metropolis, max_degree, best_constant)
+ONE_WAY = (balanced, push, pull)
+WEIGHTS: dict[str, Callable[[nx.Graph], Weights]] = {build.__name__: build for build in (*BOTH_WAYS, *ONE_WAY)}
+
+
+def by_name(name: str, graph: nx.Graph) -> Weights:
+    """Weights of the rule with this name."""
+    return WEIGHTS[resolved(name, graph)](graph)
+
+
+def resolved(name: str, graph: nx.Graph) -> str:
+    """The full name of the rule; "auto" is metropolis, or balanced if links are one-way."""
+    require_simple(graph)
+    name = canonical_name("weights", name, ["auto", *WEIGHTS])
+    return ("balanced" if graph.is_directed() else "metropolis") if name == "auto" else name
+
+
+def _with_diagonal(graph: nx.Graph) -> sparse.csr_array:
+    require_connected(graph)
+    return sparse.csr_array(adjacency(graph) + sparse.eye_array(graph.number_of_nodes()))
+
+
+def _completed(links: sparse.sparray, graph: nx.Graph) -> Weights:
+    """Weights with a diagonal that completes the row sums of the links to one."""
+    entries, nodes = sparse.coo_array(links), np.arange(links.shape[0])
+    diagonal = 1.0 - np.bincount(entries.row, entries.data, minlength=len(nodes))
+    # Built in one step, because adding small sparse matrices takes longer than everything else here.
+    places = np.concatenate([entries.row, nodes]), np.concatenate([entries.col, nodes])
+    values = np.concatenate([entries.data, diagonal])
+    return Weights(stored(sparse.csr_array((values, places), links.shape)), graph)

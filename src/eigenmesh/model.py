@@ -1,0 +1,228 @@
+"""The model file: a fitted model as one .npz file without pickle, with a version and a digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eigenmesh.atomic_write import save_arrays
+from eigenmesh.errors import InputError, UnreadableFileError
+
+FORMAT_VERSION = 1
+
+# Shape of each array: K components, d features; the first axis of node_components is free.
+_SHAPES = {
+    "components": ("K", "d"),
+    **dict.fromkeys(("explained_variance", "explained_variance_ratio", "singular_values"), ("K",)),
+    **dict.fromkeys(("mean", "scale"), ("d",)),
+    "node_components": ("any", "K", "d"),
+    "scores": ("any", "K"),
+}
+_NAMES = ("feature_names", "node_names")
+_SCALARS: dict[str, tuple[type, ...]] = {
+    # A float only if the weights of the samples do not add up to a whole number.
+    "n_samples": (int, float),
+    "all_features": (int,),
+    **dict.fromkeys(("noise_variance", "tol", "error_bound", "spe_mean", "spe_variance"), (float,)),
+    **dict.fromkeys(("whole", "converged", "whiten"), (bool,)),
+    **dict.fromkeys(("run_id", "missing"), (str,)),
+}
+_REQUIRED = ("components", "explained_variance", "explained_variance_ratio", "singular_values", "mean")
+# Everything that version 0.1 wrote. It had neither a format version nor a digest.
+_FIRST_FORMAT = {*_REQUIRED, "scale", "node_components", *_NAMES, "run_id", "whole", "converged"}
+_HINT = "Give a file that DecentralizedPCA.save, eigenmesh fit --out or eigenmesh site run has written."
+_DAMAGED = "Copy it again from where it was written, or fit again."
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A fitted model as plain arrays and values, checked on creation.
+
+    Attributes
+    ----------
+    components : principal axes, (K, d).
+    explained_variance, explained_variance_ratio, singular_values : (K,), as scikit-learn's PCA defines them.
+    mean : pooled mean, (d,).
+    scale : what each feature was divided by, (d,); None if features were not scaled.
+    noise_variance : mean of the variances beyond K; None if unknown, as in files of version 0.1.
+    n_samples : pooled number of samples, or the sum of their weights; None if unknown.
+    node_components : the estimate of each node that the writer held, (nodes, K, d), or None.
+    scores : of the fitted samples, (N, K), if the columns were split over the nodes; otherwise None.
+    all_features : number of columns of all nodes, if columns were split; the model may have those of one node only.
+    feature_names, node_names : names of the d features and of all nodes, or None.
+    run_id : the run of peers that produced it, or None.
+    whole : False if sites were lost during the run, so that their samples are not in the model.
+    converged : whether the error bound reached tol.
+    tol, error_bound : the requested bound on sin(angle to the true components), and the bound that was reached.
+    spe_mean, spe_variance : of the squared prediction error of samples before they were fitted, in a stream, or None.
+    whiten, missing : settings of ``transform``.
+    """
+
+    components: np.ndarray = field(repr=False)
+    explained_variance: np.ndarray
+    explained_variance_ratio: np.ndarray = field(repr=False)
+    singular_values: np.ndarray = field(repr=False)
+    mean: np.ndarray = field(repr=False)
+    scale: np.ndarray | None = field(default=None, repr=False)
+    noise_variance: float | None = None
+    n_samples: float | None = None
+    node_components: np.ndarray | None = field(default=None, repr=False)
+    scores: np.ndarray | None = field(default=None, repr=False)
+    all_features: int | None = None
+    feature_names: tuple[str, ...] | None = field(default=None, repr=False)
+    node_names: tuple[str, ...] | None = None
+    run_id: str | None = None
+    whole: bool = True
+    converged: bool = True
+    tol: float | None = None
+    error_bound: float | None = None
+    spe_mean: float | None = None
+    spe_variance: float | None = None
+    whiten: bool = False
+    missing: str = "error"
+
+    def __post_init__(self) -> None:
+        if np.ndim(self.components) != 2:
+            raise InputError(f"components have shape {np.shape(self.components)}; they must be (K, d).")
+        sizes = dict(zip("Kd", np.shape(self.components), strict=True))
+        for name, letters in _SHAPES.items():
+            array = getattr(self, name)
+            if array is not None:
+                _require_array(name, array, tuple(sizes.get(letter) for letter in letters))
+        if self.feature_names is not None and len(self.feature_names) != sizes["d"]:
+            raise InputError(f"there are {len(self.feature_names)} feature_names for {sizes['d']} features.")
+        if self.scale is not None and not (self.scale > 0).all():
+            raise InputError(f"scale is {self.scale.min():g} for a feature; it must be positive.")
+        if self.noise_variance is not None and not 0 <= self.noise_variance < np.inf:
+            raise InputError(f"noise_variance = {self.noise_variance:g} must be finite and not negative.")
+        if self.n_samples is not None and self.n_samples < 1:
+            raise InputError(f"n_samples = {self.n_samples:g} must be at least 1.")
+        if self.missing not in ("error", "mean"):
+            raise InputError(f'missing = {self.missing!r} must be "error" or "mean".')
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Limitations of the model, one sentence each."""
+        found = []
+        if not self.whole:
+            remaining = f" ({', '.join(self.node_names)})" if self.node_names else ""
+            found.append(f"sites were lost during the run, so it describes the remaining sites only{remaining}")
+        if self.all_features is not None and self.all_features > self.components.shape[1]:
+            part = f"{self.components.shape[1]:,} of {self.all_features:,} columns"
+            found.append(f"it has loadings of {part}: scores of new samples are sums over sites, of which it has one")
+        if not self.converged:
+            bound = "" if self.error_bound is None else f"; its error bound is {self.error_bound:.2g}"
+            asked = "" if self.tol is None else f" {self.tol:g}"
+            found.append(f"the run ended before it reached the tolerance{asked}{bound}")
+        return tuple(found)
+
+
+def write_model(path: str | os.PathLike[str], model: Model) -> None:
+    """Write a model to a file, completely or not at all."""
+    values = {one.name: getattr(model, one.name) for one in fields(model)}
+    arrays = {name: _encoded(name, value) for name, value in values.items() if value is not None}
+    arrays["format_version"] = np.asarray(FORMAT_VERSION)
+    # Written first: a file whose table of contents is cut off must not look like a file of version 0.1.
+    first = {"format_version": arrays["format_version"], "digest": np.asarray(_digest(arrays))}
+    save_arrays(path, {**first, **arrays})
+
+
+def is_model(names: Iterable[str]) -> bool:
+    """Whether an archive with arrays of these names is a saved model, rather than samples."""
+    return set(_REQUIRED) <= set(names)
+
+
+def read_model(path: str | os.PathLike[str]) -> Model:
+    """Read a model that any version up to this one has written; a damaged or edited file is refused."""
+    path = Path(path)
+    if not path.is_file():
+        raise UnreadableFileError(f"{path} does not exist or is not a file. {_HINT}")
+    arrays = _arrays(path)
+    check = _require_intact if {"format_version", "digest"} & set(arrays) else _require_first_format
+    check(path, arrays)
+    try:
+        return Model(**{name: _decoded(name, array) for name, array in arrays.items()})
+    except (InputError, TypeError) as error:
+        raise UnreadableFileError(f"{path} is not a usable model: {error} {_DAMAGED}") from error
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except Exception as error:  # a broken archive makes NumPy and zipfile raise a dozen kinds
+        # NumPy takes any other file for a pickle, and its message says how to load it in spite of the danger.
+        why = (error or type(error).__name__) if zipfile.is_zipfile(path) else "it is not a zip file"
+        found = f"cannot be read as .npz ({why})"
+        raise UnreadableFileError(f"{path} {found}: it is damaged, or not a model. {_HINT}") from error
+
+
+def _digest(arrays: dict[str, np.ndarray]) -> str:
+    """SHA-256 over name, dtype, shape and little-endian C-order bytes of each array, in the order of their names."""
+    running = hashlib.sha256()
+    for name in sorted(arrays):
+        canonical = arrays[name].astype(arrays[name].dtype.newbyteorder("<"), order="C", copy=False)
+        # The header is one line of JSON, so it cannot be confused with the data that follow it.
+        running.update(json.dumps([name, canonical.dtype.str, canonical.shape]).encode() + b"\n")
+        running.update(canonical.tobytes())
+    return running.hexdigest()
+
+
+def _require_intact(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Check the version and the digest, and remove both."""
+    version, digest = arrays.pop("format_version", None), arrays.pop("digest", None)
+    if version is None or version.shape or version.dtype.kind != "i" or digest is None:
+        raise UnreadableFileError(f"{path} is damaged: it lacks a format version or a digest. {_DAMAGED}")
+    if version > FORMAT_VERSION:
+        newer = f"format {version}; this version reads up to {FORMAT_VERSION}"
+        raise UnreadableFileError(f"{path} was written by a newer eigenmesh ({newer}); upgrade eigenmesh.")
+    if _digest({**arrays, "format_version": version}) != str(digest):
+        raise UnreadableFileError(f"{path} is damaged or was edited: its digest does not match. {_DAMAGED}")
+
+
+def _require_first_format(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    lacking = [name for name in (*_REQUIRED, "node_components") if name not in arrays]
+    if lacking:
+        raise UnreadableFileError(f"{path} is not a model: it has no {', no '.join(lacking)}. {_HINT}")
+    unknown = sorted(set(arrays) - _FIRST_FORMAT)
+    if unknown:
+        raise UnreadableFileError(f"{path} is damaged: it has {', '.join(unknown)} but no format version. {_DAMAGED}")
+
+
+def _encoded(name: str, value: Any) -> np.ndarray:
+    """A field of a model as an array that needs no pickle."""
+    if name in _NAMES:
+        return np.asarray(list(value), dtype=np.str_)
+    kinds = _SCALARS.get(name)
+    return np.asarray(value if kinds is None or isinstance(value, kinds) else kinds[0](value))
+
+
+def _decoded(name: str, array: np.ndarray) -> Any:
+    """The field of a model from its array in the file."""
+    if name in _NAMES:
+        if array.ndim != 1 or array.dtype.kind != "U":
+            raise InputError(f"{name} must be a list of text, but it has shape {array.shape} and dtype {array.dtype}.")
+        return tuple(array.tolist())
+    if name not in _SCALARS:
+        return array
+    kinds = _SCALARS[name]
+    value = array.item() if array.ndim == 0 else array
+    if not isinstance(value, kinds):
+        raise InputError(f"{name} must be one {kinds[0].__name__}; it has shape {array.shape} and dtype {array.dtype}.")
+    return value
+
+
+def _require_array(name: str, array: np.ndarray, shape: tuple[int | None, ...]) -> None:
+    if array.ndim != len(shape) or any(size not in (None, n) for size, n in zip(shape, array.shape, strict=True)):
+        due = ", ".join("any" if size is None else str(size) for size in shape)
+        raise InputError(f"{name} has shape {array.shape}; it must be ({due}{',' if len(shape) == 1 else ''}).")
+    if array.dtype.kind != "f" or not np.isfinite(array).all():
+        raise InputError(f"{name} must be finite numbers, without NaN.")

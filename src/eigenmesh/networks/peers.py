@@ -1,0 +1,195 @@
+"""One node per process: a network over a transport."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array
+from eigenmesh.averaging import Averaging, Factored, LinearRound
+from eigenmesh.errors import InputError
+from eigenmesh.graphs import Weights
+from eigenmesh.masking import Masks
+from eigenmesh.networks.network import Network, Pace, Paced, Traffic, drive, take_in
+from eigenmesh.transports import Links, Transport
+
+
+class Part:
+    """One node's part of a linear round with an (M, M) matrix: ``sum_j a_ij X_j`` over itself and its senders."""
+
+    def __init__(self, exchange: LinearRound, transport: Transport) -> None:
+        rank, matrix = transport.rank, exchange.sums
+        entries = slice(matrix.indptr[rank], matrix.indptr[rank + 1])
+        columns, (receivers, senders) = matrix.indices[entries], exchange.sends
+        heard = columns[columns != rank].tolist()
+        self.links = transport.links(sorted(receivers[senders == rank].tolist()), heard)
+        # Columns as places in the stack: this node, then its senders.
+        places = np.searchsorted(heard, columns) + 1
+        places[columns == rank] = 0
+        self._row = sparse.csr_array((matrix.data[entries], places, [0, len(places)]), shape=(1, 1 + len(heard)))
+        self._placed: dict[Any, Any] = {}
+
+    def total(self, stack: Array) -> Array:
+        """Weighted sum over the first axis, (1 + senders, ...) -> (...), as one product."""
+        shape = stack.shape
+        if isinstance(stack, np.ndarray):
+            # This shortcut matters: mixing small arrays takes a few microseconds.
+            return (self._like(stack, stack.dtype) @ stack.reshape(shape[0], -1)).reshape(shape[1:])
+        reshape = ea.namespace(stack).reshape
+        weights = self._like(stack, (type(stack), stack.dtype, stack.device))
+        return reshape(weights @ reshape(stack, (shape[0], -1)), shape[1:])
+
+    def _like(self, stack: Array, key: Any) -> Any:
+        """Weights in the library, dtype and device of the stack; cached."""
+        if key not in self._placed:
+            is_numpy = isinstance(stack, np.ndarray)
+            self._placed[key] = self._row.astype(stack.dtype) if is_numpy else ea.like(self._row.toarray(), stack)
+        return self._placed[key]
+
+
+class Peers(Network):
+    """Hold one node, arrays of shape (1, ...), and exchange with its neighbours through a transport.
+
+    Every process knows all weights; traffic is counted for the whole network, as by the stacked network.
+    """
+
+    def __init__(self, weights: Weights, transport: Transport, averaging: Averaging | None = None) -> None:
+        if transport.size != weights.n_nodes:
+            raise InputError(f"the transport has {transport.size} nodes, the graph {weights.n_nodes}; make them equal.")
+        super().__init__(weights, averaging)
+        if self.collective and not transport.reduces:
+            raise InputError(f"{type(transport).__name__} has no all-reduce; use tree or polynomial averaging.")
+        self.transport = transport
+        self._parts: dict[int, tuple[LinearRound, Part]] = {}
+        if isinstance(averaging, Factored) and averaging.factors is None:
+            self.average = averaging.shared(self, weights).prepare(weights)
+
+    def private_bytes(self, count: int) -> bytes:
+        return self.transport.private_bytes(count)
+
+    def given_masks(self) -> Masks | None:
+        return self.transport.masks()
+
+    @property
+    def ids(self) -> Sequence[int]:
+        return (self.transport.rank,)
+
+    @cached_property
+    def _neighbours(self) -> Links:
+        """Links to all neighbours, prepared when first needed; all-reduces never need them."""
+        graph, rank = self.weights.graph, self.transport.rank
+        receivers = sorted(graph.neighbors(rank))
+        return self.transport.links(receivers, sorted(graph.predecessors(rank)) if graph.is_directed() else receivers)
+
+    def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+        part = self._part(exchange)
+        return tuple([part.total(stack) for stack in self._gathered(arrays, part.links)])
+
+    def _combine_both(self, first: LinearRound, second: LinearRound, X: Array, S: Array) -> tuple[Array, Array]:
+        parts = self._part(first), self._part(second)
+        stacks = self._gathered((X, S), parts[0].links)
+        return parts[0].total(stacks[0]), parts[1].total(stacks[1])
+
+    def broadcast(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array:
+        for level in levels:
+            self._begin_round(level, (array,))
+            links = self._part(level).links
+            (stack,) = self._gathered((array,), links)
+            if links.receive_from:
+                # A copy, because the next exchange may overwrite the stack.
+                array = ea.namespace(stack).asarray(stack[1, ...], copy=True)
+        return array
+
+    def _gathered(self, arrays: tuple[Array, ...], links: Links) -> Sequence[Array]:
+        """The arrays of this node and its neighbours, (senders, ...) each; a rider travels in the same messages."""
+        if self._rider is None:
+            return self.transport.gather(arrays, links)
+        *stacks, riders = self.transport.gather((*arrays, self._rider), links)
+        self._rider = _largest(riders)
+        return stacks
+
+    def require_time(self) -> None:
+        """Nothing: a transport that works only in rounds raises its own error."""
+
+    def run_paced(self, nodes: Sequence[Paced], pace: Pace) -> None:
+        (node,) = nodes
+        before, ticks = replace(self.transport.sent), drive(node, self.transport, pace)
+        sent = self.transport.sent
+        own = np.array([[sent.messages - before.messages, sent.bytes - before.bytes, ticks]], dtype=float)
+        # After this average all nodes are done, and everything they have posted has arrived.
+        messages, size, ticks = np.rint(self.n_nodes * self.mean(own)[0]).astype(int).tolist()
+        rounds = -(-ticks // self.n_nodes)
+        self.traffic += Traffic(rounds, messages, rounds, size)
+        take_in(node, self.transport, 0.0)
+
+    def _reduced_sum(self, array: Array) -> Array:
+        rider = self._rider
+        return self.transport.all_reduce(array, "sum") if rider is None else self._sum_with(rider, array)
+
+    def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
+        rider = self._rider
+        if rider is None:
+            return self.transport.reducer(like, "mean")
+        return lambda array: self._sum_with(rider, array * (1 / self.n_nodes))
+
+    def _sum_with(self, rider: Array, array: Array) -> Array:
+        """Sum over all nodes, (1, ...), with one slot per node appended for its rider; other nodes add zeros there."""
+        xp, size = ea.namespace(array), prod(array.shape)
+        # In a sum of integers the rider travels as the bits of its float64 values.
+        bits = np.float64 if isinstance(array, np.ndarray) and array.dtype == np.uint64 else None
+        own = rider if bits is None else ea.to_numpy(rider).astype(bits).view(array.dtype)
+        slots = xp.zeros((self.n_nodes, own.shape[1]), dtype=array.dtype, device=array.device)
+        slots[self.transport.rank, :] = own[0, :]
+        message = xp.concat([xp.reshape(array, (size,)), xp.reshape(slots, (-1,))])
+        total = self.transport.all_reduce(message, "sum")
+        riders = xp.reshape(total[size:], slots.shape)
+        if bits is None:
+            self._rider = _largest(riders)[None, :]
+        else:
+            self._rider = ea.like(_largest(riders.view(bits))[None, :], rider)
+        return xp.reshape(total[:size], array.shape)
+
+    def _maximum(self, values: Array) -> Array:
+        if not self.collective:
+            return self._spread_maximum(_flat(values), self.weights.spectrum.diameter, values)
+        xp = ea.namespace(values)
+        is_nan = xp.isnan(values)
+        flagged = xp.stack([xp.where(is_nan, -xp.inf, values), xp.astype(is_nan, values.dtype)])
+        largest, flag = self.transport.all_reduce(flagged, "max")
+        return xp.where(flag > 0, xp.nan, largest)
+
+    def _spread_maximum(self, agreed: Array, rounds: int, like: Array) -> Array:
+        """Rounds of neighbour maxima; the result has the shape of ``like``."""
+        for _ in range(rounds):
+            agreed = _largest(self.transport.gather((agreed,), self._neighbours)[0])
+        return ea.namespace(like).reshape(agreed, like.shape)
+
+    def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
+        # The values travel in the messages of the average; each node keeps the maximum of what it receives.
+        self._rider = _flat(values)
+        averaged = self.common_mean(array)
+        agreed, self._rider = self._rider, None
+        return averaged, self._spread_maximum(agreed, self._extra_rounds, values)
+
+    def _part(self, exchange: LinearRound) -> Part:
+        if id(exchange) not in self._parts:
+            # The round is stored with its part, so that no other object can get the same id.
+            self._parts[id(exchange)] = (exchange, Part(exchange, self.transport))
+        return self._parts[id(exchange)][1]
+
+
+def _flat(values: Array) -> Array:
+    """Values as vectors: transports may refuse infinity and NaN in matrices, but not in vectors."""
+    return ea.namespace(values).reshape(values, (values.shape[0], -1))
+
+
+def _largest(stack: Array) -> Array:
+    """Elementwise maximum over the first axis, (n, ...) -> (...); NaN if any value is NaN."""
+    return ea.namespace(stack).max(stack, axis=0)

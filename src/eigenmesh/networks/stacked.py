@@ -1,0 +1,153 @@
+"""All nodes of a network in one array: the simulator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import array_api_compat
+from scipy import sparse
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array, Parts, on_gpu
+from eigenmesh.averaging import Averaging, LinearRound, TreeAverage
+from eigenmesh.graphs import Weights
+from eigenmesh.networks.network import Bound, Network
+
+Product: TypeAlias = Callable[[tuple[Array, ...]], tuple[Array, ...]]
+
+# Up to this many nodes, a dense product is faster than a sparse one on a GPU.
+DENSE_ON_GPU = 512
+
+
+class Stacked(Network):
+    """Hold all M nodes in arrays of shape (M, ...); a round is one product with an (M, M) matrix.
+
+    Works on any Array API library; sparse weights stay sparse in NumPy and PyTorch.
+    """
+
+    def __init__(self, weights: Weights, averaging: Averaging | None = None) -> None:
+        super().__init__(weights, averaging)
+        self._operators: dict[tuple[Any, ...], tuple[LinearRound, Product]] = {}
+
+    @property
+    def ids(self) -> Sequence[int]:
+        return range(self.n_nodes)
+
+    def _end_of_ride(self, rider: Array) -> Array:
+        return self._maximum(rider)
+
+    def mean(self, array: Array | Parts, bound: Bound = None) -> Array:
+        """Parts are added up the tree as soon as they are made: no more of them are held than the tree is high."""
+        tree = self.average
+        if not isinstance(array, Parts) or not isinstance(tree, TreeAverage):
+            return super().mean(array, bound)
+        for level in tree.up:
+            self._begin_round(level, (array,))
+        total = self._summed(array, tree)
+        total /= self.n_nodes
+        return tree.from_root(self, ea.everywhere(total, self.n_nodes))
+
+    def _summed(self, array: Parts, tree: TreeAverage) -> Array:
+        """Sum of all parts, in the order of the tree: each node adds to its own part the sums of its children."""
+        children: dict[int, list[int]] = {node: [] for node in self.ids}
+        for level in tree.up:
+            for parent, child in zip(*level.sends, strict=True):
+                children[int(parent)].append(int(child))
+        # The nodes from the root to the present one: their sums so far, and their children that are left.
+        path = [(array.make(tree.root), iter(sorted(children[tree.root])))]
+        while True:
+            total, rest = path[-1]
+            child = next(rest, None)
+            if child is not None:
+                path.append((array.make(child), iter(sorted(children[child]))))
+                continue
+            # As in a linear round, which makes zeros positive.
+            total += 0.0
+            path.pop()
+            if not path:
+                return total
+            above = path[-1][0]
+            above += total
+            del total
+
+    def broadcast(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array:
+        """One copy that all nodes share: they would receive the same bits."""
+        for level in levels:
+            self._begin_round(level, (array,))
+        return ea.everywhere(array[root : root + 1, ...], self.n_nodes)
+
+    def _reduced_sum(self, array: Array) -> Array:
+        return ea.namespace(array).sum(array, axis=0, keepdims=True)
+
+    def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+        # All arrays of a message have one library, dtype and device.
+        key = (id(exchange), type(arrays[0]), arrays[0].dtype, arrays[0].device)
+        cached = self._operators.get(key)
+        if cached is None:
+            # The round is stored with its product, so that no other object can get the same id. Neither is ever
+            # evicted: a CUDA graph that replays a step reads the matrix at its old address.
+            cached = self._operators[key] = (exchange, _operator(exchange, arrays[0]))
+        return cached[1](arrays)
+
+    def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
+        xp = ea.namespace(like)
+        return lambda array: xp.broadcast_to(xp.mean(array, axis=0, keepdims=True), array.shape)
+
+    def _maximum(self, values: Array) -> Array:
+        xp = ea.namespace(values)
+        return xp.broadcast_to(xp.max(values, axis=0, keepdims=True), values.shape)
+
+    def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
+        return self.common_mean(array), self._maximum(values)
+
+
+def _operator(exchange: LinearRound, array: Array) -> Product:
+    """A function that multiplies several arrays (M, ...) by the (M, M) matrix, in the library of ``array``."""
+    matrix = exchange.matrix
+    if sparse.issparse(matrix) and on_gpu(array) and matrix.shape[0] <= DENSE_ON_GPU:
+        matrix = matrix.toarray()
+    if array_api_compat.is_numpy_array(array):
+        placed = exchange.sums.astype(array.dtype)
+    elif sparse.issparse(matrix) and array_api_compat.is_torch_array(array):
+        placed = _torch_sparse(matrix, array)
+    else:
+        placed = ea.like(matrix.toarray() if sparse.issparse(matrix) else matrix, array)
+    if on_gpu(array) and not sparse.issparse(matrix):
+        return lambda arrays: _at_once(placed, arrays)
+    reshape = type(array).reshape if hasattr(array, "reshape") else ea.namespace(array).reshape
+
+    def apply(values: Array) -> Array:
+        shape = values.shape
+        return reshape(placed @ reshape(values, (shape[0], -1)), shape)
+
+    return lambda arrays: tuple([apply(array) for array in arrays])
+
+
+def _at_once(matrix: Array, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+    """One product for all arrays of the same shape: on a GPU a second product costs more than copying both.
+
+    Arrays of shape (M, d, K) come back with the entries of each column adjacent in memory, the layout that
+    `symmetric_product` needs. All share one buffer, so the next product needs no copy.
+    """
+    xp = ea.namespace(matrix)
+    shape = arrays[0].shape
+    if any(array.shape != shape for array in arrays):
+        return tuple([_at_once(matrix, (array,))[0] for array in arrays])
+    by_columns = len(shape) == 3
+    stacked = ea.stacked([array.mT for array in arrays] if by_columns else list(arrays))
+    mixed = xp.reshape(matrix @ xp.reshape(stacked, (len(arrays), shape[0], -1)), stacked.shape)
+    return tuple([mixed[index, ...].mT if by_columns else mixed[index, ...] for index in range(len(arrays))])
+
+
+def _torch_sparse(matrix: Any, array: Array) -> Any:
+    import torch
+
+    coo = matrix.tocoo()
+    places, values = torch.as_tensor([coo.row.tolist(), coo.col.tolist()]), torch.as_tensor(coo.data, dtype=array.dtype)
+    with warnings.catch_warnings():
+        # PyTorch 2.11 warns about invariants even with check_invariants=False.
+        warnings.filterwarnings("ignore", "Sparse invariant checks", UserWarning)
+        tensor = torch.sparse_coo_tensor(places, values, coo.shape, device=array.device, check_invariants=False)
+        return tensor.coalesce()

@@ -1,0 +1,361 @@
+"""The protocol of one site as a pure state machine: events in, effects out; no thread, clock, file or socket.
+
+Theory of operation
+-------------------
+A driver gives the machine one event at a time, ``step(now, event)``, and does the effects that it returns, in their
+order. Nothing else changes the machine. So a run is a list of events, and can be replayed, in a test or in a
+rehearsal with simulated networks and disks.
+
+The machine holds six parts. Each is constructed with what it needs of those before it, and uses only their public
+methods.
+
+- ``membership`` knows all signed statements, of this site and of others, and what follows from them: which links are
+  lost, who is still a member, and the members' keys, results and accounts of what they have heard.
+- ``outbox`` collects the effects. It decides what may be sent when: a message is audited before it is written, and
+  what others rely on waits until it is on the disk. It has the current epoch with its links, and the failure of the
+  run.
+- ``peering`` has the streams. It calls neighbours, greets them, and checks every frame that arrives. Numbers wait at
+  their link until they are used. Statements go into ``membership``, and the machine hands them on: lost links to
+  ``agreement``, and what others have heard to ``accounts``.
+- ``agreement`` finds out, after a loss, which sites continue.
+- ``accounts`` and ``rounds`` do what the solver asks for: rounds of arrays, masks, comparisons and signatures.
+
+*Requests.* The solver makes one request at a time. After every event the machine tries to answer it. The part that
+works on the request returns an answer, or ``Wait`` with the neighbours that it waits for, or None if it can only wait
+for the disk or if the run has failed. The machine delivers an answer, which is the last effect of its step. If one of
+the neighbours that are waited for is lost, ``agreement`` takes over, and while links are lost that the current epoch
+does not know of, every request but Finish and Begin is answered by it: with MembersChanged, once all members have
+signed the same view.
+
+*Epochs.* Begin follows MembersChanged. Once its record is on the disk, all streams are closed, all parts enter the
+new epoch, with rounds from 0, and neighbours are called again. Frames of another epoch are refused.
+
+*Restarts.* A machine is made from the journal of earlier processes. The records of frames are given to the solver
+again, in the same rounds, and so are masked words. Neighbours are told in the greeting which round this site needs
+next, and they send everything from there on that is not acknowledged.
+
+*Failure.* The first failure ends the run at this site, and its reason is sent to all neighbours, which fail for the
+same reason. A failure that another site's lie may have caused is first *in doubt*, until the sites have compared what
+they have heard. After a failure only Finish is answered, once the neighbours have the reason.
+
+*Farewell.* With Finish the solver is done. A farewell is sent when everything from the neighbours is on the disk, and
+the machine answers once all of them have acknowledged it and everything that was sent to them, or are lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from eigenmesh.errors import AbortedError, DeadlineError, ParkedError
+from eigenmesh.masking import MaskContext
+from eigenmesh.protocol import effects as ev
+from eigenmesh.protocol import wire
+from eigenmesh.protocol.membership import Agreement, Membership
+from eigenmesh.protocol.outbox import USED, Link, LinkStatus, Outbox
+from eigenmesh.protocol.peering import Peering
+from eigenmesh.protocol.records import Mark, epoch_content, read_epoch
+from eigenmesh.protocol.rounds import Accounts, Round, Rounds
+from eigenmesh.protocol.setup import HEARD, LOST, Clock, Edge, Past, Setup, Statement, read_statement
+from eigenmesh.protocol.wire import Kind
+
+HEARTBEAT_S = 1.0
+# If a tick is later than this, the whole process was stopped for a while; neighbours are not blamed for that time.
+STOPPED_S = 3.0
+# How long to wait until the neighbours have the reason of a failure; then this site leaves.
+PARTING_S = 2.0
+START_AGAIN = "Start all sites again once that is fixed."
+
+
+@dataclass
+class Question:
+    """The solver's open request, when it came, the round of an exchange, and the record that Begin or Finish wrote."""
+
+    event: ev.Question
+    since: float
+    round: Round | None = None
+    record: int = 0
+
+
+class SiteMachine:
+    """One site of a run, from its start to the farewell, over all epochs.
+
+    Parameters
+    ----------
+    setup : the site, its network and run, and how long it waits.
+    past : the journal when the process starts.
+    random : what pauses between calls are drawn from.
+    now : the time, in seconds from any origin; that of ``step`` continues it.
+
+    Attributes
+    ----------
+    membership, outbox, peering, agreement, accounts, rounds : the parts, see the top of this file.
+    start : the estimate from which the current epoch starts, as it was given to Begin.
+    """
+
+    def __init__(self, setup: Setup, past: Past, random: Random, now: float) -> None:
+        self.setup, self.past = setup, past
+        self._clock = clock = Clock(now)
+        lost, self.start = _last_epoch(past)
+        self.membership = membership = _remembered(setup, past, lost)
+        self.outbox = outbox = Outbox(setup, past, membership, lost, clock)
+        membership.add(outbox.make_instance())
+        self.peering = Peering(setup, past.resumed, membership, outbox, clock, random, self._learn)
+        self.agreement = Agreement(setup, membership, outbox, self.peering, clock)
+        self.accounts = Accounts(setup, past.instance.start, membership, outbox, clock)
+        self.rounds = Rounds(setup, past, membership, outbox, self.peering, self.accounts)
+        self._question: Question | None = None
+        self._parted: ev.Parted | None = None
+        self._waits: tuple[str, ...] = ()
+        self._last_tick = now
+
+    def step(self, now: float, event: ev.Event) -> list[ev.Effect]:
+        """Take one event; returns the effects, to be done in this order, an answer last.
+
+        If an effect fails, drop those after it.
+        """
+        self._clock.now = now
+        match event:
+            case ev.Bytes():
+                self.peering.received(event)
+            case ev.Exchange() | ev.Keys() | ev.Mask() | ev.Compare() | ev.Sign() | ev.Begin() | ev.Finish():
+                self._ask(event)
+            case ev.Durable():
+                self.outbox.durable(event.records)
+            case ev.Opened():
+                self.peering.opened(event)
+            case ev.Closed():
+                self.peering.closed(event)
+            case ev.Unreachable():
+                self.peering.unreachable(event)
+            case ev.Tick():
+                self._tick()
+            case ev.SiteStarted():
+                self.peering.call_all()
+            case ev.DiskFailed():
+                self._disk_failed(event)
+            case ev.Stop():
+                self._stop(event)
+        self._progress()
+        return self.outbox.take_effects()
+
+    # What a driver may read between two steps.
+
+    @property
+    def lost(self) -> tuple[Edge, ...]:
+        """The lost links of the current epoch."""
+        return self.outbox.epoch.lost
+
+    @property
+    def epoch(self) -> int:
+        """The number of the current epoch."""
+        return self.outbox.epoch.number
+
+    @property
+    def run_id(self) -> bytes:
+        """The id that frames of the current epoch carry."""
+        return self.outbox.epoch.run_id
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The sites of the current epoch, in the order of the network."""
+        return self.outbox.epoch.members
+
+    @property
+    def links(self) -> dict[str, Link]:
+        """The links of the current epoch, by neighbour."""
+        return self.outbox.epoch.links
+
+    @property
+    def round(self) -> int:
+        """The next round that the solver will ask for."""
+        return self.outbox.epoch.round
+
+    @property
+    def mask_context(self) -> MaskContext:
+        """The context that binds masks to the current epoch."""
+        return MaskContext(self.run_id.hex(), self.epoch, bytes.fromhex(self.setup.run.digest), self.members)
+
+    @property
+    def waiting_for(self) -> tuple[str, ...]:
+        """The neighbours that the solver waits for."""
+        return self._waits
+
+    @property
+    def replaying(self) -> bool:
+        """Whether frames of the journal are still to be used again."""
+        return any(link.replay for link in self.links.values())
+
+    def status(self, now: float) -> tuple[LinkStatus, ...]:
+        """The status of each link."""
+        return tuple(link.status(now) for link in self.links.values())
+
+    # Requests of the solver.
+
+    def _ask(self, event: ev.Question) -> None:
+        """Take a new request, and do what it needs once."""
+        self._question = question = Question(event, self._clock.now)
+        outbox = self.outbox
+        if outbox.failure is not None:
+            if not isinstance(event, ev.Finish):
+                self._question = None
+                outbox.emit(ev.Fail(outbox.failure))
+            return
+        match event:
+            case ev.Exchange():
+                question.round = self.rounds.begin(event)
+            case ev.Mask():
+                self._apply(self.rounds.keep_masked(event))
+            case ev.Compare():
+                self.accounts.hear(event.heard)
+                self.accounts.sign_heard(event.stage)
+            case ev.Sign():
+                self.accounts.hear(event.heard)
+                self.accounts.sign_result(event.digest)
+            case ev.Begin():
+                question.record = outbox.append(Mark.EPOCH, epoch_content(self.agreement.lost, event.start))
+            case ev.Finish():
+                question.record = outbox.append(Mark.DONE, round_=self.round)
+                outbox.write_all(outbox.message(Kind.ACK))
+
+    def _progress(self) -> None:
+        """Answer the solver's request, if that is possible now."""
+        outbox, question = self.outbox, self._question
+        if outbox.doubt is not None and outbox.failure is None:
+            self.accounts.settle_doubt()
+        if question is None or (outbox.doubt is not None and outbox.failure is None):
+            return
+        if isinstance(question.event, ev.Finish):
+            self._part(question)
+        elif outbox.failure is not None:
+            self._question, self._waits = None, ()
+        elif isinstance(question.event, ev.Begin):
+            if outbox.is_durable(question.record):
+                self._begin(question.event.start)
+        elif self.agreement.is_needed:
+            self._apply(self.agreement.agree())
+        else:
+            self._apply(self._work_on(question))
+
+    def _work_on(self, question: Question) -> ev.Answer | ev.Wait | None:
+        """What the part that the request concerns can say about it now."""
+        match question.event:
+            case ev.Exchange():
+                return None if question.round is None else self.rounds.collect(question.round)
+            case ev.Keys():
+                return self.rounds.count_keys()
+            case ev.Compare():
+                return self.accounts.count_heard(question.event.stage, question.since)
+            case ev.Sign():
+                return self.accounts.count_signatures(question.event.digest)
+        return None
+
+    def _apply(self, found: ev.Answer | ev.Wait | None) -> None:
+        """Deliver an answer, or note whom the solver waits for; fail if the wait is too long."""
+        if isinstance(found, ev.Wait):
+            self._waits = found.names
+            if found.what:
+                self._check_wait(found)
+        elif found is not None:
+            self._question, self._waits = None, ()
+            self.outbox.emit(ev.Deliver(found))
+
+    def _check_wait(self, wait: ev.Wait) -> None:
+        lost = [name for name in wait.names if self.links[name].lost]
+        question, longest = self._question, self.setup.round_s
+        if lost:
+            self._apply(self.agreement.lose(lost))
+        elif wait.names and question is not None and self._clock.now - question.since > longest:
+            text = f"{self.setup.name} waited {longest:g} s for {', '.join(wait.names)} {wait.what}."
+            self.outbox.end(DeadlineError(text))
+
+    def _begin(self, start: bytes) -> None:
+        """Enter the epoch of the remaining members, over new streams."""
+        self.start = start
+        self.peering.cut_all()
+        self.outbox.enter(self.agreement.lost)
+        self.accounts.enter()
+        self.rounds.enter()
+        self.peering.call_all()
+        self._apply(ev.Begun())
+
+    def _part(self, question: Question) -> None:
+        """Say farewell to all, and leave once they have all they need; after a failure, once they have the reason."""
+        failed, links = self.outbox.failure is not None, self.links.values()
+        # A neighbour that has our farewell may leave, so everything from it must be on our disk.
+        ready = not failed and self.outbox.is_durable(question.record)
+        for link in links:
+            if ready and link.stream is not None and not link.farewell_said:
+                # After all data: a neighbour that gets it has everything.
+                link.farewell_said = True
+                self.outbox.write(link, self.outbox.message(Kind.DONE))
+        self._waits = tuple(link.name for link in links if not self._is_parted(link))
+        if self._waits and self._clock.now - question.since <= (PARTING_S if failed else self.setup.round_s):
+            return
+        owed = [link.name for link in links if not link.finished and (link.lost or failed)]
+        self._parted = ev.Parted(tuple(owed))
+        self._apply(self._parted)
+
+    def _is_parted(self, link: Link) -> bool:
+        if self.outbox.failure is not None:
+            return link.lost or link.finished or link.warned
+        has_all = link.finished or (link.farewell_taken and not link.retained)
+        # Its own farewell was acknowledged, or there is no stream to do so.
+        is_answered = link.stream is None or not self.outbox.owes_farewell(link)
+        return link.lost or (has_all and is_answered)
+
+    # Everything else.
+
+    def _learn(self, statement: Statement) -> None:
+        """Act on a new statement of another site."""
+        if statement.kind == LOST:
+            self.agreement.sign_view()
+        elif statement.kind == HEARD:
+            self.accounts.learn(statement)
+
+    def _disk_failed(self, event: ev.DiskFailed) -> None:
+        self.outbox.disk_failed(event.what)
+        if self._parted is not None:
+            # The answer was among the effects that were dropped.
+            self._apply(self._parted)
+        elif self.outbox.failure is not None:
+            # Its effects may have been dropped when this disk failed: repeat them.
+            self.outbox.tell_failure()
+        else:
+            text = (
+                f"{self.setup.name} parked the run: the {event.what} cannot be written: {event.reason}. {START_AGAIN}"
+            )
+            self.outbox.fail(ParkedError(text), text)
+
+    def _stop(self, event: ev.Stop) -> None:
+        text = f"{self.setup.name} {'parked' if event.parks else 'ended'} the run: {event.reason}"
+        self.outbox.fail(ParkedError(text) if event.parks else AbortedError(text), text)
+
+    def _tick(self) -> None:
+        """About once a second: send a heartbeat to every neighbour, and check which ones have gone silent."""
+        now = self._clock.now
+        late = now - self._last_tick - HEARTBEAT_S
+        self._last_tick = now
+        excused = late if late > STOPPED_S else 0.0
+        for link in self.links.values():
+            link.heard += excused
+            link.lost = now - link.heard > (self.setup.patience_s if link.joined else self.setup.join_s)
+        self.outbox.write_all(self.outbox.message(Kind.HEARTBEAT, wire.text_body("\n".join(self._waits))))
+        self.peering.review()
+
+
+def _last_epoch(past: Past) -> tuple[tuple[Edge, ...], bytes]:
+    """The lost links of the epoch in which the journal ends, and the estimate that it starts from."""
+    epochs = [entry for entry in past.entries if entry.mark is Mark.EPOCH]
+    return read_epoch(past.read(epochs[-1])) if epochs else ((), b"")
+
+
+def _remembered(setup: Setup, past: Past, lost: tuple[Edge, ...]) -> Membership:
+    """What follows from the statements in the journal."""
+    membership = Membership(setup.name, setup.sites, setup.edges, lost)
+    for entry in past.entries:
+        if entry.mark is Mark.STATEMENT:
+            # Not checked again: it was checked before it was written, and its certificate may have expired since.
+            membership.add(read_statement(past.read(entry).decode(), None, setup.run.run_id))
+    membership.fresh = not any(entry.mark in USED for entry in past.entries)
+    return membership

@@ -1,0 +1,301 @@
+"""Which sites continue when some are lost: all remaining sites come to the same view, without a server.
+
+``Membership`` is what follows from the signed statements that a site knows. ``Agreement`` is what the site does about
+it: it declares links lost, signs its view, and waits until all members have signed the same one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from eigenmesh.errors import FrameError, LostNeighbourError, ParkedError, TransportError
+from eigenmesh.masking import MIN_SITES
+from eigenmesh.protocol import effects as ev
+from eigenmesh.protocol.setup import (
+    ENDING,
+    HEARD,
+    INSTANCE,
+    LOST,
+    RESULT,
+    SET_UP,
+    VIEW,
+    Clock,
+    Edge,
+    Setup,
+    Statement,
+    view_digest,
+)
+
+if TYPE_CHECKING:
+    from eigenmesh.protocol.outbox import Outbox
+    from eigenmesh.protocol.peering import Peering
+
+
+# Most starts of one site. Each start is kept and passed on, so the number must be bounded; no run comes near it.
+MAX_STARTS = 10_000
+KEY_BYTES = 32
+# Longest time for an agreement, in units of ``patience_s``: neighbours may fall silent one after the other.
+MAX_PATIENCES = 10
+
+
+class Membership:
+    """The signed statements that a site knows, and what follows from them.
+
+    A view is a set of lost links; a dead site has lost all of its links. Only the two ends of a link can declare it
+    lost. Views only grow, and statements reach all connected sites, so all of these come to the same view. A *member*
+    is a site that the remaining links connect to this one. The view is *agreed* once every member has signed it. Every
+    round needs every member, so a view that grows later stops the run and must be agreed on again: an error here costs
+    time, but never gives a wrong result. The memory is bounded: per site one instance, one view, one statement about
+    each of its links, and per epoch one result and two statements of what it has heard.
+    """
+
+    def __init__(self, name: str, sites: Iterable[str], edges: Iterable[Edge], lost: Iterable[Edge] = ()) -> None:
+        self.name, self.sites = name, tuple(sites)
+        self.edges = tuple(ordered(edge) for edge in edges)
+        self.lost = tuple(sorted({ordered(link) for link in lost}))
+        self._known: dict[tuple[object, ...], Statement] = {}
+        # Whether no number of any site has been used here yet; until then a site may start over with a new journal.
+        self.fresh = True
+
+    def add(self, statement: Statement) -> bool:
+        """Add a statement whose signature was checked; False if it is not new. Raises FrameError if it is wrong."""
+        if not self.is_new(statement):
+            return False
+        self._known[self._key(statement)] = statement
+        if statement.kind == LOST:
+            self.lost = tuple(sorted({*self.lost, ordered(statement.content)}))
+        return True
+
+    def is_new(self, statement: Statement) -> bool:
+        """Whether ``add`` would add it."""
+        known = self._known.get(self._key(statement))
+        return known is None or self._is_newer(statement, known)
+
+    def _key(self, statement: Statement) -> tuple[object, ...]:
+        kind, site, content = statement.kind, statement.site, statement.content
+        if site not in self.sites:
+            raise FrameError(f"{site!r} is not a site of this network.")
+        try:
+            if kind == INSTANCE and len(content) == 4 and isinstance(content[0], str) and 0 < content[1] <= MAX_STARTS:
+                require_key(content[3])
+                return kind, site
+            if kind == LOST and site in content and ordered(content) in self.edges:
+                return kind, site, ordered(content)
+            if kind == VIEW and 0 < content[0] <= len(self.edges) and isinstance(content[1], str):
+                require_key(content[2])
+                return kind, site
+            if kind == HEARD and 0 <= content[0] <= len(self.edges) and content[1] in (SET_UP, ENDING):
+                position, digest, start = content[2:]
+                if isinstance(position, int) and position >= 0 and isinstance(digest, str) and 0 <= start <= MAX_STARTS:
+                    return kind, site, int(content[0]), str(content[1])
+            if kind == RESULT and 0 <= content[0] <= len(self.edges) and all(isinstance(it, str) for it in content[1:]):
+                epoch, _, _ = content
+                return kind, site, int(epoch)
+        except (TypeError, ValueError, IndexError, KeyError):
+            pass
+        raise FrameError(f"a statement of {site} is not valid.")
+
+    def _is_newer(self, statement: Statement, known: Statement) -> bool:
+        new, old = statement.content, known.content
+        if statement.kind == INSTANCE:
+            # A newer journal, whose numbers must not be mixed with those of the older one; or two copies of a journal.
+            newer = new[0] > old[0]
+            if (newer and not self.fresh) or (new[:2] == old[:2] and new[2] != old[2]):
+                raise TwiceError(f"{statement.site} has started the run over, or runs twice")
+            if new[0] == old[0] and new[3] != old[3]:
+                raise TwiceError(f"{statement.site} has sent two keys for masks")
+            return bool(newer or (new[0] == old[0] and new[1] > old[1]))
+        if statement.kind == RESULT and new != old:
+            raise TwiceError(f"{statement.site} has signed two results")
+        if statement.kind == HEARD:
+            if new[4] == old[4] and new != old:
+                raise TwiceError(f"{statement.site} has signed two accounts of what it has heard")
+            return bool(new[4] > old[4])
+        if statement.kind == VIEW and new[0] == old[0] and new != old:
+            raise TwiceError(f"{statement.site} has signed two views that do not follow from each other")
+        return bool(statement.kind == VIEW and new[0] > old[0])
+
+    @property
+    def statements(self) -> list[Statement]:
+        return list(self._known.values())
+
+    def instance(self, site: str) -> tuple[str, int, str] | None:
+        """Identity of the site's journal, the number of starts from it, and a random number drawn at the last start."""
+        known = self.instance_statement(site)
+        return None if known is None else tuple(known.content[:3])
+
+    def instance_statement(self, site: str) -> Statement | None:
+        return self._known.get((INSTANCE, site))
+
+    def keys(self) -> dict[str, bytes]:
+        """Public keys of the members: from their signed views, or, if no link is lost, from their instances."""
+        kind = VIEW if self.lost else INSTANCE
+        found = {site: self._known.get((kind, site)) for site in self.members}
+        return {site: bytes.fromhex(known.content[-1]) for site, known in found.items() if known is not None}
+
+    def heard(self, epoch: int, stage: str) -> dict[str, Statement]:
+        """What the members have heard in this epoch, as they have signed it at this stage."""
+        found = {site: self._known.get((HEARD, site, epoch, stage)) for site in self.members}
+        return {site: statement for site, statement in found.items() if statement is not None}
+
+    def results(self, epoch: int) -> dict[str, Statement]:
+        """The signed results of the members in this epoch."""
+        found = {site: self._known.get((RESULT, site, epoch)) for site in self.members}
+        return {site: statement for site, statement in found.items() if statement is not None}
+
+    @property
+    def view(self) -> list[object]:
+        """The view to sign: the number of lost links, and their digest."""
+        return [len(self.lost), view_digest(self.lost)]
+
+    @property
+    def links(self) -> tuple[Edge, ...]:
+        """Remaining links, in the order of the network."""
+        return tuple(edge for edge in self.edges if edge not in self.lost)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Sites that the remaining links connect to this one, including itself, in the order of the network."""
+        linked: dict[str, list[str]] = {site: [] for site in self.sites}
+        for first, second in self.links:
+            linked[first].append(second)
+            linked[second].append(first)
+        reached, waiting = {self.name}, deque([self.name])
+        while waiting:
+            new = [site for site in linked[waiting.popleft()] if site not in reached]
+            reached.update(new)
+            waiting.extend(new)
+        return tuple(site for site in self.sites if site in reached)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Sites that are no longer members."""
+        members = self.members
+        return tuple(site for site in self.sites if site not in members)
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """Members that have not signed this view."""
+        mine = self.view
+        views = {site: self._known.get((VIEW, site)) for site in self.members}
+        return tuple(site for site, view in views.items() if view is None or list(view.content[:2]) != mine)
+
+    @property
+    def agreed(self) -> bool:
+        """Whether every member has signed this view."""
+        return not self.undecided
+
+    def require_majority(self) -> None:
+        """Raise unless more than half of all sites are members: if the network splits, at most one part continues."""
+        members = self.members
+        if 2 * len(members) <= len(self.sites):
+            raise TransportError(
+                f"only {len(members)} of {len(self.sites)} sites can still reach each other ({', '.join(members)}), "
+                f"without {', '.join(self.missing)}; there is no majority, so there is no result here. "
+                "Start the run again unless the others continue."
+            )
+
+
+def require_key(text: object) -> None:
+    """Raise ValueError unless the text is a public key in hexadecimal, or empty (no key)."""
+    if not isinstance(text, str) or len(bytes.fromhex(text)) not in (0, KEY_BYTES):
+        raise ValueError(text)
+
+
+class TwiceError(FrameError):
+    """Two statements of one site that cannot both be true."""
+
+
+def ordered(link: Iterable[str]) -> Edge:
+    """The two ends of a link in alphabetical order."""
+    first, second = sorted(link)
+    return first, second
+
+
+class Agreement:
+    """Comes to an agreement with the other sites on who continues after a loss.
+
+    Parameters
+    ----------
+    setup : the site, and what it does when a neighbour is lost (``on_loss``).
+    membership : the statements that are known here.
+    outbox, peering : where statements are signed, and where the streams of lost links are closed.
+    clock : the time of the current step.
+
+    Attributes
+    ----------
+    lost : the lost links of the view that all its members have signed. More links may have been lost since.
+    """
+
+    def __init__(self, setup: Setup, membership: Membership, outbox: Outbox, peering: Peering, clock: Clock) -> None:
+        self.setup, self.membership, self.outbox, self.peering, self.clock = setup, membership, outbox, peering, clock
+        self.lost: tuple[Edge, ...] = ()
+        # When the set of lost links last grew; the members must agree on it within a bounded time.
+        self._since = clock.now
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether links were lost since the current epoch began."""
+        return self.membership.lost != self.outbox.epoch.lost
+
+    def sign_view(self) -> None:
+        """Sign the current set of lost links, after it has grown."""
+        self._since = self.clock.now
+        self.outbox.state(VIEW, [*self.membership.view, self.outbox.public_key(self.membership.lost)])
+
+    def lose(self, names: list[str]) -> ev.MembersChanged | ev.Wait | None:
+        """React to lost neighbours as ``on_loss`` demands. Returns the same as ``agree``."""
+        setup, links = self.setup, self.outbox.epoch.links
+        silent = ", ".join(name for name in names if links[name].joined)
+        absent = ", ".join(name for name in names if not links[name].joined)
+        reasons = [f"has heard nothing from {silent} for {setup.patience_s:g} s"] if silent else []
+        reasons += [f"has waited {setup.join_s:g} s for {absent} to join"] if absent else []
+        text = f"{setup.name} {' and '.join(reasons)}."
+        if setup.on_loss == "abort":
+            self.outbox.end(LostNeighbourError(text, names))
+            return None
+        if setup.on_loss == "wait":
+            parked = f"{setup.name} parked the run: {text} Start all sites again to continue."
+            self.outbox.fail(ParkedError(parked), parked)
+            return None
+        self.outbox.log(f"{text} The remaining sites now agree on who continues.")
+        for name in names:
+            self.outbox.state(LOST, sorted((setup.name, name)))
+            self.peering.drop(name)
+        self.sign_view()
+        return self.agree()
+
+    def agree(self) -> ev.MembersChanged | ev.Wait | None:
+        """Wait until every member has signed the view; neighbours that fall silent meanwhile are lost, too.
+
+        Returns the answer to the solver, or for whom it has to wait; None if the run has ended.
+        """
+        membership, setup, links = self.membership, self.setup, self.outbox.epoch.links
+        left = {name for link in membership.links if setup.name in link for name in link if name != setup.name}
+        try:
+            self._require_possible([link.name for link in links.values() if link.finished and link.name in left])
+        except TransportError as error:
+            self.outbox.end(error)
+            return None
+        if membership.agreed and not self.outbox.has_unsent:
+            self.lost = membership.lost
+            return ev.MembersChanged(membership.lost)
+        silent = [name for name in links if name in left and links[name].lost]
+        return (self.lose(silent) if silent else None) or ev.Wait(tuple(sorted(left)))
+
+    def _require_possible(self, finished: list[str]) -> None:
+        """Raise unless the members can continue without the sites that are missing."""
+        membership, setup = self.membership, self.setup
+        membership.require_majority()
+        if setup.masked and len(membership.members) < MIN_SITES:
+            missing, who = ", ".join(membership.missing), " and ".join(membership.members)
+            text = f"{missing} is lost; only {who} are left, and each would find the other's numbers by subtraction"
+            raise TransportError(f"{text}; start all sites again.")
+        if finished:
+            who, gone = ", ".join(finished), ", ".join(map("-".join, membership.lost))
+            raise TransportError(f"{who} finished before {gone} was lost; use its result, which is of all sites.")
+        if self.clock.now - self._since > MAX_PATIENCES * setup.patience_s + setup.join_s:
+            who = ", ".join(membership.undecided)
+            raise TransportError(f"{who} did not agree on who continues; start the run again.")

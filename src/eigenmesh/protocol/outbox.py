@@ -1,0 +1,489 @@
+"""What a site sends, writes to its journal and records in its audit, and the order in which it may do so.
+
+Each message is recorded in the audit before it is written to a stream. Three kinds of messages wait until a record of
+the journal is on the disk: the acknowledgement of a round, the acknowledgement of a farewell, and a statement of this
+site. Otherwise a site that crashes could forget what others rely on. ``Outbox`` holds these queues. It also holds the
+current ``Epoch`` with a ``Link`` for each neighbour, because every frame names its epoch and acknowledges a round of
+its link.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from eigenmesh.errors import FrameError, InputError, ParkedError
+from eigenmesh.protocol import effects as ev
+from eigenmesh.protocol import wire
+from eigenmesh.protocol.membership import Membership
+from eigenmesh.protocol.records import JournalRecord, Mark, record
+from eigenmesh.protocol.setup import INSTANCE, Clock, Edge, Past, Setup, Statement, make_statement
+from eigenmesh.protocol.wire import Body, Frame, Kind
+
+# Most bytes that are kept for a neighbour until they are on its disk; then the sender waits. More for larger messages.
+WINDOW_BYTES = 64 << 20
+NO_TEXT = wire.text_body("")
+# After such a record no site may start over: its numbers, or masks made with its key, have been used.
+USED = (Mark.FRAME, Mark.MASKED)
+
+
+class Message(NamedTuple):
+    """An outgoing frame, shared by its receivers; the acknowledged round in it is updated for each of them."""
+
+    kind: Kind
+    round: int
+    tag: int
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    payload_bytes: int
+    sha256: bytes
+    frame: bytes
+
+
+class Arrived(NamedTuple):
+    """A frame that has arrived, and its bytes as they were sent."""
+
+    frame: Frame
+    data: bytes
+
+
+class LinkStatus(NamedTuple):
+    """The status of one link.
+
+    ``heard_s`` is the time since the neighbour's last sign of life, infinite before the first; ``round`` and
+    ``waiting_for`` are its round and the sites it waited for at that time. It is ``lost`` if it was silent for too
+    long, and ``finished`` if it has said farewell. Bytes are those of whole frames, control messages included.
+    ``problem`` is why there is no stream, if known.
+    """
+
+    name: str
+    connected: bool
+    heard_s: float
+    lost: bool
+    round: int
+    waiting_for: tuple[str, ...]
+    bytes_out: int
+    bytes_in: int
+    finished: bool
+    problem: str
+
+
+@dataclass
+class Link:
+    """The state of one link.
+
+    Attributes
+    ----------
+    stream : number of the stream whose greeting was accepted; None while there is none.
+    retained : DATA messages that the neighbour has not acknowledged yet, oldest first.
+    safe_there, safe_here : every round below this one is on the neighbour's disk; on our disk.
+    has_there : the neighbour has every round below this one, perhaps only in memory.
+    written : every round below this one has been written to the neighbour at least once.
+    inbox : frames that have arrived and were not used yet, by round.
+    next_in : the neighbour may send rounds from this one on.
+    safe_reported : the last ``safe_here`` sent to the neighbour; ``unreported_bytes`` of frames were used since.
+    replay : records of the journal that were not used yet.
+    agreed : a greeting was accepted, last from the process ``met``.
+    joined : the neighbour has shown a sign of life, even if only a refusal.
+    finished : the neighbour has said farewell; ``complete``: to this process, after all that it had to send.
+    farewell_said, farewell_taken : our farewell was sent; it was acknowledged.
+    warned : the neighbour was sent our reason for the end of the run.
+    """
+
+    name: str
+    window_frames: int
+    window_bytes: int
+    heard: float
+    stream: int | None = None
+    retained: deque[Message] = field(default_factory=deque)
+    retained_bytes: int = 0
+    safe_there: int = 0
+    has_there: int = 0
+    written: int = 0
+    inbox: dict[int, Arrived] = field(default_factory=dict)
+    inbox_bytes: int = 0
+    next_in: int = 0
+    safe_here: int = 0
+    safe_reported: int = 0
+    unreported_bytes: int = 0
+    replay: deque[JournalRecord] = field(default_factory=deque)
+    agreed: bool = False
+    met: tuple[str, int, str] | None = None
+    joined: bool = False
+    lost: bool = False
+    finished: bool = False
+    complete: bool = False
+    farewell_said: bool = False
+    farewell_taken: bool = False
+    warned: bool = False
+    strikes: int = 0
+    attempts: int = 0
+    refusal: str = ""
+    their_round: int = 0
+    their_waiting: tuple[str, ...] = ()
+    bytes_out: int = 0
+    bytes_in: int = 0
+
+    def status(self, now: float) -> LinkStatus:
+        return LinkStatus(
+            name=self.name,
+            connected=self.stream is not None,
+            heard_s=now - self.heard if self.joined else math.inf,
+            lost=self.lost,
+            round=self.their_round,
+            waiting_for=self.their_waiting,
+            bytes_out=self.bytes_out,
+            bytes_in=self.bytes_in,
+            finished=self.finished,
+            problem=self.refusal,
+        )
+
+    @property
+    def full(self) -> bool:
+        return len(self.retained) >= self.window_frames or self.retained_bytes >= self.window_bytes
+
+    def retain(self, message: Message) -> bool:
+        """Keep a DATA message until it is acknowledged; returns whether it must be written to the stream."""
+        if message.round < self.safe_there or self.finished:
+            return False
+        self.retained.append(message)
+        self.retained_bytes += len(message.frame)
+        return message.round >= self.has_there
+
+    def acknowledge(self, round_: int) -> None:
+        """Drop the kept messages of every round below this one."""
+        self.safe_there = max(self.safe_there, round_)
+        while self.retained and self.retained[0].round < round_:
+            self.retained_bytes -= len(self.retained.popleft().frame)
+
+    def meet(self, stream: int, needs: int, safe: int, now: float) -> list[Message]:
+        """Use a new stream; returns the messages that the neighbour still needs, from the round that it asks for."""
+        self.stream, self.has_there = stream, needs
+        self.acknowledge(safe)
+        self.agreed, self.joined, self.heard = True, True, now
+        self.lost = self.farewell_said = self.warned = False
+        self.refusal, self.attempts = "", 0
+        return [message for message in self.retained if message.round >= needs]
+
+    def join(self, now: float) -> None:
+        """Note the neighbour's first sign of life; from then on ``patience_s`` applies instead of ``join_s``."""
+        if not self.joined:
+            self.joined, self.heard = True, now
+
+    def finish(self) -> None:
+        self.finished = True
+        self.retained.clear()
+        self.retained_bytes = 0
+
+    def put(self, arrived: Arrived) -> None:
+        """Store a frame unless its round is here already; raises FrameError if it is beyond the window."""
+        round_, size = arrived.frame.round, len(arrived.data)
+        self.their_round = round_
+        if round_ < self.next_in:
+            return
+        if len(self.inbox) >= 2 * self.window_frames or self.inbox_bytes + size > 2 * self.window_bytes:
+            raise FrameError(f"round {round_} comes too early: {len(self.inbox)} frames are waiting to be used.")
+        self.inbox[round_] = arrived
+        self.inbox_bytes += size
+        self.next_in = round_ + 1
+
+    def take(self, round_: int) -> Arrived | None:
+        arrived = self.inbox.pop(round_, None)
+        if arrived is not None:
+            self.inbox_bytes -= len(arrived.data)
+        return arrived
+
+    def forget(self, round_: int) -> None:
+        """Drop this round and all later ones, so that they are sent again."""
+        for later in [known for known in self.inbox if known >= round_]:
+            self.take(later)
+        self.next_in = min(self.next_in, round_)
+        self.strikes += 1
+
+    def start_over(self) -> None:
+        """The neighbour has a new journal, perhaps for other data: drop all of its frames that were not used yet."""
+        self.inbox.clear()
+        self.inbox_bytes = self.next_in = 0
+
+    @property
+    def owes_acknowledgement(self) -> bool:
+        """Whether so much is on our disk that the neighbour should get an acknowledgement now."""
+        behind, many_bytes = self.safe_here - self.safe_reported, self.unreported_bytes >= self.window_bytes // 4
+        return behind >= max(1, self.window_frames // 4) or (behind > 0 and many_bytes)
+
+
+@dataclass
+class Epoch:
+    """The part of a run between two losses: who takes part in it, and which round comes next.
+
+    Attributes
+    ----------
+    lost : the links that were lost before it.
+    run_id : the id that its frames carry, so that those of another epoch are refused.
+    members : the sites that take part, in the order of the network.
+    links : one for each neighbour that takes part.
+    round : the next round that the solver will ask for.
+    """
+
+    lost: tuple[Edge, ...]
+    run_id: bytes
+    members: tuple[str, ...]
+    links: dict[str, Link]
+    round: int = 0
+
+    @classmethod
+    def after(cls, setup: Setup, lost: tuple[Edge, ...], now: float) -> Epoch:
+        """The epoch after these links were lost, at its first round."""
+        left = Membership(setup.name, setup.sites, setup.edges, lost)
+        window = max(WINDOW_BYTES, 4 * setup.run.max_message_bytes)
+        links = {
+            name: Link(name, setup.window_frames, window, now)
+            for name in setup.neighbours
+            if any(name in link and setup.name in link for link in left.links)
+        }
+        return cls(lost, setup.run.id_of(lost), left.members, links)
+
+    @property
+    def number(self) -> int:
+        return len(self.lost)
+
+    def recall(self, setup: Setup, past: Past) -> None:
+        """Prepare the journal's frames of this epoch to be used again."""
+        for entry in past.entries:
+            link = self.links.get(setup.sites[entry.sender])
+            if link is None or entry.epoch != self.number:
+                continue
+            if entry.mark is Mark.DONE:
+                link.finish()
+            elif entry.mark is Mark.FRAME:
+                link.replay.append(entry)
+                link.next_in = link.safe_here = link.safe_reported = entry.round + 1
+
+
+class Outbox:
+    """Collects the effects of a step: messages, records of the journal, the failure of the run, lines of the log.
+
+    Parameters
+    ----------
+    setup, past : the site, and its journal when the process started.
+    membership : the statements that are known here. Those that this site signs are added to it.
+    lost : the lost links of the epoch in which the process starts.
+    clock : the time of the current step.
+
+    Attributes
+    ----------
+    epoch : the current epoch.
+    failure : the error that has ended the run at this site.
+    doubt : an error that will end the run once the sites have compared what they have heard.
+    """
+
+    def __init__(self, setup: Setup, past: Past, membership: Membership, lost: tuple[Edge, ...], clock: Clock) -> None:
+        self.setup, self.past, self.membership, self.clock = setup, past, membership, clock
+        self.failure: Exception | None = None
+        self.doubt: Exception | None = None
+        self._effects: list[ev.Effect] = []
+        self._audit_failed = self._journal_failed = False
+        # Records below the first number are on the disk; the second number is that of the next record.
+        self._durable = self._records = len(past.entries)
+        # What may be sent once a record is on the disk: acknowledgements, statements and answers to farewells.
+        self._not_durable: deque[tuple[int, str, int, int]] = deque()
+        self._unsent: deque[tuple[int, Statement]] = deque()
+        self._farewells: deque[tuple[int, int, str]] = deque()
+        self.epoch = Epoch.after(setup, lost, clock.now)
+        self.epoch.recall(setup, past)
+
+    def enter(self, lost: tuple[Edge, ...]) -> None:
+        """Begin the epoch after these links were lost."""
+        self.epoch = Epoch.after(self.setup, lost, self.clock.now)
+
+    def emit(self, effect: ev.Effect) -> None:
+        """Add an effect to those of the current step."""
+        self._effects.append(effect)
+
+    def take_effects(self) -> list[ev.Effect]:
+        """The effects of the step, which is over."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def log(self, text: str, level: int = logging.WARNING) -> None:
+        self.emit(ev.Log(level, text))
+
+    # Messages.
+
+    def message(
+        self, kind: Kind, body: Body = NO_TEXT, round_: int | None = None, tag: int = 0, acknowledged: int = 0
+    ) -> Message:
+        round_ = self.epoch.round if round_ is None else round_
+        frame = wire.encode(kind, self.epoch.run_id, self.epoch.number, round_, acknowledged, body, tag)
+        return Message(kind, round_, tag, *body[1:], frame)
+
+    def write(self, link: Link, message: Message, stream: int | None = None) -> None:
+        """Record a message in the audit and send it; once the audit fails, only the reason of the end is sent."""
+        stream = link.stream if stream is None else stream
+        if stream is None:
+            return
+        if self._audit_failed and message.kind not in (Kind.ABORT, Kind.PARK):
+            return
+        data = wire.acknowledging(message.frame, link.safe_here)
+        again = message.kind is Kind.DATA and message.round < link.written
+        if not self._audit_failed:
+            what = message.shapes, message.dtypes, message.payload_bytes, len(data), message.sha256.hex()
+            kind = wire.KIND_NAMES[message.kind]
+            self._effects.append(ev.Audit(ev.Sent(link.name, kind, self.epoch.number, message.round, *what, again)))
+        self._effects.append(ev.Write(stream, data))
+        link.safe_reported, link.unreported_bytes = link.safe_here, 0
+        link.bytes_out += len(data)
+        if message.kind is Kind.DATA:
+            link.written = max(link.written, message.round + 1)
+
+    def write_all(self, message: Message) -> None:
+        """Send a message to all neighbours."""
+        for link in self.epoch.links.values():
+            self.write(link, message)
+
+    # The journal, and what waits for it.
+
+    def append(self, mark: Mark, content: bytes = b"", neighbour: str = "", round_: int = 0) -> int:
+        """Write a record to the journal, and return its number. A journal that has failed once gets nothing more."""
+        sender = self.setup.sites.index(neighbour or self.setup.name)
+        if not self._journal_failed:
+            written = record(mark, content, sender, self.epoch.number, round_)
+            self._effects.append(ev.Append(written, urgent=mark is Mark.MASKED))
+        self._records += 1
+        if mark in USED:
+            self.membership.fresh = False
+        return self._records - 1
+
+    def is_durable(self, number: int) -> bool:
+        """Whether the record with this number is on the disk."""
+        return number < self._durable
+
+    def keep_frame(self, link: Link, data: bytes, round_: int) -> None:
+        """Write the frame of a round to the journal; it is acknowledged once it is on the disk."""
+        number = self.append(Mark.FRAME, data, link.name, round_)
+        self._not_durable.append((number, link.name, round_ + 1, self.epoch.number))
+
+    def keep_farewell(self, link: Link) -> None:
+        """Write a neighbour's farewell to the journal; it is acknowledged once it is on the disk."""
+        self._farewells.append((self.append(Mark.DONE, b"", link.name), self.epoch.number, link.name))
+
+    def owes_farewell(self, link: Link) -> bool:
+        """Whether the neighbour's farewell is not on the disk yet, so that it was not acknowledged."""
+        return any(name == link.name for _, _, name in self._farewells)
+
+    def durable(self, records: int) -> None:
+        """Send everything that was waiting for these records to be on the disk."""
+        self._durable = max(self._durable, records)
+        links, due = self.epoch.links, dict[str, None]()
+        while self._not_durable and self._not_durable[0][0] < records:
+            _, name, round_, epoch = self._not_durable.popleft()
+            if epoch == self.epoch.number and (link := links.get(name)) is not None:
+                link.safe_here = max(link.safe_here, round_)
+                if link.owes_acknowledgement or link.finished:
+                    due[name] = None
+        for name in due:
+            self.write(links[name], self.message(Kind.ACK))
+        while self._unsent and self._unsent[0][0] < records:
+            self.spread(self._unsent.popleft()[1])
+        while self._farewells and self._farewells[0][0] < records:
+            _, epoch, name = self._farewells.popleft()
+            if epoch == self.epoch.number and name in links:
+                self.acknowledge_farewell(links[name])
+
+    def acknowledge_farewell(self, link: Link) -> None:
+        self.write(link, self.message(Kind.ACK, tag=1))
+
+    def disk_failed(self, what: str) -> None:
+        """Note that the audit or the journal cannot be written."""
+        self._audit_failed = self._audit_failed or what == "audit"
+        self._journal_failed = self._journal_failed or what != "audit"
+
+    # Statements.
+
+    def public_key(self, lost: tuple[Edge, ...]) -> str:
+        """This site's public key for masks in an epoch, in hexadecimal; empty without masks."""
+        return self.past.site_key(lost).public.hex() if self.setup.masked else ""
+
+    def make(self, kind: str, content: Any) -> Statement:
+        return make_statement(self.setup.keyring, self.setup.run.run_id, kind, self.setup.name, content)
+
+    def make_instance(self) -> Statement:
+        """The statement of this process about itself: its journal, its start, and its key of the first epoch."""
+        return self.make(INSTANCE, [*self.past.instance, self.public_key(())])
+
+    def state(self, kind: str, content: Any) -> None:
+        """Sign a statement, and send it to all once it is on the disk: a site must not forget what it has signed."""
+        statement = self.make(kind, content)
+        if self.membership.add(statement):
+            self._unsent.append((self.append(Mark.STATEMENT, statement.text.encode()), statement))
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether a statement of this site waits for the disk."""
+        return bool(self._unsent)
+
+    def spread(self, statement: Statement, source: str = "") -> None:
+        """Send a statement to all neighbours except the one that it came from."""
+        message = self.message(Kind.STATEMENT, wire.text_body(statement.text))
+        for link in self.epoch.links.values():
+            if link.name != source:
+                self.write(link, message)
+
+    def send_statements(self, link: Link, stream: int | None = None) -> None:
+        """Send all statements that are on the disk to one neighbour."""
+        waiting = {statement.text for _, statement in self._unsent}
+        for statement in self.membership.statements:
+            if statement.text not in waiting:
+                self.write(link, self.message(Kind.STATEMENT, wire.text_body(statement.text)), stream)
+
+    # The end of the run because of an error.
+
+    def end(self, error: Exception) -> None:
+        """End the run at all sites: this one is the first to fail."""
+        self.fail(error, f"{self.setup.name} ended the run: {error}")
+
+    def end_misfit(self, text: str) -> None:
+        """End the run at all sites: the journal is not of this run. The others need not know the details."""
+        error = InputError(f"the journal of {self.setup.name} does not fit this run: {text}.")
+        self.fail(error, f"{self.setup.name} ended the run: its journal does not fit it.")
+
+    def suspect(self, error: Exception) -> None:
+        """End the run with this error, but only after the sites have compared what they have heard."""
+        self.doubt = self.doubt or error
+
+    def fail(self, error: Exception, warning: str = "", origin: tuple[int, int] | None = None) -> None:
+        """Keep the first failure, report it to the solver, and pass the reason on to all neighbours.
+
+        ``origin`` is the index of the site that parks the run, and the number of that site's start.
+        """
+        if self.failure is not None:
+            return
+        self.failure = error
+        place, start = origin or (self.setup.sites.index(self.setup.name), self.past.instance.start)
+        kind = Kind.PARK if isinstance(error, ParkedError) else Kind.ABORT
+        self._warning = self.message(kind, wire.text_body(warning[:2000]), place, start)
+        self._instances_at_failure = {name: self.membership.instance(name) for name in self.epoch.links}
+        self.tell_failure()
+
+    def tell_failure(self) -> None:
+        """Report the failure to the solver, and tell all neighbours why the run has ended."""
+        if self.failure is None:
+            return
+        self.emit(ev.Fail(self.failure))
+        for link in self.epoch.links.values():
+            self.warn(link)
+
+    def warn(self, link: Link) -> None:
+        """Tell a neighbour why the run has ended, unless the failure concerns only this site.
+
+        A neighbour that was started again since then is not parked again.
+        """
+        if link.stream is None or not self._warning.payload_bytes:
+            return
+        is_same = self.membership.instance(link.name) == self._instances_at_failure.get(link.name)
+        if self._warning.kind is Kind.ABORT or is_same:
+            self.write(link, self._warning)
+        link.warned = True

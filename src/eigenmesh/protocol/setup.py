@@ -1,0 +1,202 @@
+"""What a machine is given: the site, its network and run, its past, and the form of the statements that it signs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol
+
+from eigenmesh.errors import FrameError, InputError
+from eigenmesh.masking import SiteKey
+from eigenmesh.protocol import wire
+from eigenmesh.protocol.records import JournalRecord
+
+WINDOW_FRAMES = 256
+OnLoss = Literal["wait", "abort", "continue"]
+# A link of the network: the names of its two ends, in order.
+Edge = tuple[str, str]
+# Longest statement: a certificate, a signature and a little text.
+MAX_STATEMENT_BYTES = 16_384
+INSTANCE, LOST, VIEW, HEARD, RESULT = "instance", "lost", "view", "heard", "result"
+# When a site signs what it has heard: at the end of the set-up, and when a site is about to end the run with an error.
+SET_UP, ENDING = "set-up", "ending"
+
+
+class Instance(NamedTuple):
+    """One process of a site: identity of its journal, number of starts from it, and a random number of this start."""
+
+    identity: str
+    start: int
+    nonce: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the sites of a run must agree on before it begins.
+
+    ``run_id``, 16 bytes, is unique to the run. The manifest describes the computation; sites whose texts differ refuse
+    each other. ``max_message_bytes`` counts only arrays. ``compare`` lists the fields in which two manifests differ.
+    ``runs_to`` is for series of runs: how many runs the second manifest is after the first; otherwise 0.
+    """
+
+    run_id: bytes
+    manifest: str
+    max_message_bytes: int
+    compare: Callable[[str, str], list[str]] | None = None
+    runs_to: Callable[[str, str], int] | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.run_id) != 16:
+            raise InputError(f"run_id has {len(self.run_id)} bytes; it must have 16.")
+        if self.max_message_bytes < 1:
+            raise InputError(f"max_message_bytes = {self.max_message_bytes} must be at least 1.")
+        wire.text_body(self.manifest)
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self.manifest.encode()).hexdigest()
+
+    def id_of(self, lost: tuple[Edge, ...]) -> bytes:
+        """The run id of an epoch, so that messages of another epoch are refused."""
+        return hashlib.sha256(self.run_id + (view_digest(lost).encode() if lost else b"")).digest()[:16]
+
+
+class Keyring(Protocol):
+    """Signs with the key of this site's certificate, and checks the signatures of others."""
+
+    @property
+    def certificate(self) -> str:
+        """The certificate of this site, as text, with which others check its signatures."""
+
+    def sign(self, data: bytes) -> str:
+        """A signature, as text."""
+
+    def is_revoked(self, certificate: str) -> bool:
+        """Whether the authority has revoked this certificate."""
+
+    def is_signed(self, site: str, certificate: str, data: bytes, signature: str) -> bool:
+        """Whether the authority issued the certificate to this site, and its key made the signature."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A site of a run. ``dials`` are the neighbours that it calls; the others call it.
+
+    A neighbour is lost if it was silent for ``patience_s``, or for ``join_s`` if it never gave a sign of life;
+    ``on_loss`` is what happens to the run then. ``round_s`` bounds one wait even if the neighbour is alive. At most
+    ``window_frames`` frames are kept for a neighbour until they are on its disk; then the sender waits. With ``masked``
+    the site sends a public key for masks, a new one in each epoch.
+    """
+
+    name: str
+    sites: tuple[str, ...]
+    edges: tuple[Edge, ...]
+    dials: frozenset[str]
+    run: Run
+    keyring: Keyring
+    patience_s: float = 60.0
+    join_s: float = 3600.0
+    round_s: float = 3600.0
+    on_loss: OnLoss = "wait"
+    window_frames: int = WINDOW_FRAMES
+    masked: bool = False
+
+    def __post_init__(self) -> None:
+        for wait in ("patience_s", "join_s", "round_s"):
+            if not getattr(self, wait) > 0:
+                raise InputError(f"{wait} = {getattr(self, wait)!r} must be above 0.")
+        if self.window_frames < 1:
+            raise InputError(f"window_frames = {self.window_frames} must be at least 1.")
+
+    @cached_property
+    def neighbours(self) -> tuple[str, ...]:
+        linked = {site for edge in self.edges if self.name in edge for site in edge}
+        return tuple(site for site in self.sites if site in linked and site != self.name)
+
+
+class Past(NamedTuple):
+    """The journal when the process starts: the number of this start, the records, and how to read their content.
+
+    ``secret`` is drawn when the journal is made, and never leaves the site.
+    """
+
+    instance: Instance
+    entries: tuple[JournalRecord, ...] = ()
+    read: Callable[[JournalRecord], bytes] = lambda entry: b""
+    secret: str = ""
+
+    @property
+    def resumed(self) -> bool:
+        return self.instance.start > 1
+
+    def site_key(self, lost: tuple[Edge, ...]) -> SiteKey:
+        """The key pair of an epoch, the same after a restart: it is derived from a secret that is on the disk."""
+        place = f"eigenmesh site key\n{self.secret}\n{view_digest(lost)}"
+        return SiteKey.generate(hashlib.sha256(place.encode()).digest())
+
+
+@dataclass
+class Clock:
+    """The time of the current step; all parts of a machine read it here."""
+
+    now: float
+
+
+def view_digest(lost: Iterable[Edge]) -> str:
+    """A digest of the links that a site holds for lost."""
+    return hashlib.sha256(json.dumps(sorted(lost)).encode()).hexdigest()[:32]
+
+
+# Signed statements of a site to all others. Without signatures, neighbours that pass them on could make them up.
+
+
+class Statement(NamedTuple):
+    """``site`` states ``content``, of one ``kind``; ``text`` is all of it, with certificate and signature."""
+
+    kind: str
+    site: str
+    content: Any
+    text: str
+
+
+def certificate_of(statement: Statement) -> str:
+    """The certificate that came with a statement."""
+    return str(json.loads(statement.text)["certificate"])
+
+
+def canonical(value: Any) -> str:
+    """The one JSON text of a value that all sites sign."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def make_statement(keyring: Keyring, run_id: bytes, kind: str, site: str, content: Any) -> Statement:
+    """State something to all sites, signed with the key of this one."""
+    signature = keyring.sign(_signed_bytes(run_id, kind, site, content))
+    parts = {"kind": kind, "site": site, "content": content}
+    text = canonical({**parts, "certificate": keyring.certificate, "signature": signature})
+    return Statement(kind, site, content, text)
+
+
+def read_statement(text: str, keyring: Keyring | None, run_id: bytes) -> Statement:
+    """Read and check a statement; raises FrameError if it is wrong. Without a keyring the signature is not checked."""
+    try:
+        if len(text) > MAX_STATEMENT_BYTES:
+            raise ValueError(f"it has {len(text)} characters, but at most {MAX_STATEMENT_BYTES} are allowed")
+        parts = json.loads(text)
+        kind, site, content = str(parts["kind"]), str(parts["site"]), parts["content"]
+        certificate, signature = str(parts["certificate"]), str(parts["signature"])
+        data = _signed_bytes(run_id, kind, site, content)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FrameError(f"a statement cannot be read: {error}.") from None
+    if keyring is not None and keyring.is_revoked(certificate):
+        raise FrameError(f"the certificate of {site} is revoked.")
+    if keyring is not None and not keyring.is_signed(site, certificate, data, signature):
+        raise FrameError(f"a statement in the name of {site} is not signed by it.")
+    return Statement(kind, site, content, text)
+
+
+def _signed_bytes(run_id: bytes, kind: str, site: str, content: Any) -> bytes:
+    return f"eigenmesh statement\n{run_id.hex()}\n{kind}\n{site}\n{canonical(content)}".encode()

@@ -1,0 +1,235 @@
+"""The conditions under which a run is rehearsed: links, hosts, outages and kills, read from a short TOML file."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from eigenmesh.errors import InputError
+from eigenmesh.events import LinkLatency
+from eigenmesh.sites import Fields, in_order
+
+Edges = tuple[tuple[str, str], ...]
+WHAT = "a file of conditions (eigenmesh site rehearse --example prints one)"
+MOST = 1e9
+LINK_FIELDS = ("latency_ms", "jitter_ms", "bandwidth_mbit", "loss", "overhead_ms")
+HOST_FIELDS = ("slowdown", "product_ms", "set_up_ms", "disk_ms", "spread")
+
+EXAMPLE = """\
+# `eigenmesh site rehearse network.toml --conditions conditions.toml` plays a run under these conditions.
+# restart_parked_s = 30           # a parked site is started again after this time; left out: it stays parked
+
+[links]                           # every link, unless it has a table of its own below
+latency_ms = 20                   # one way
+jitter_ms = 2                     # at most this much more, drawn for every message
+bandwidth_mbit = 100              # in each direction
+loss = 0.001                      # share of packets that are lost and sent again
+# overhead_ms = 4                 # what TLS, journal and audit cost per message
+
+[[link]]
+between = ["oslo", "bergen"]
+latency_ms = 80
+
+[sites]                           # every site, unless it has a table of its own below
+slowdown = 1                      # how many times slower than this machine, where products are timed
+disk_ms = 5                       # time that the disk takes to confirm a write
+# spread = 0.3                    # work takes exp(spread * normal) times as long, drawn each time
+
+[[site]]
+name = "bergen"
+product_ms = 30                   # instead of slowdown: time of its covariance times the solver's block
+set_up_ms = 500                   # and time of its moments and its covariance
+
+[[outage]]                        # nothing gets through
+link = ["oslo", "bergen"]         # or site = "oslo": all its links
+at_s = 2                          # from the start of the sites
+for_s = 3
+
+[[kill]]
+site = "trondheim"
+at_s = 1
+restart_after_s = 10              # left out: it never comes back
+"""
+
+
+class Fault(NamedTuple):
+    """A fault at time ``at_s``, for ``for_s``: at a site, or on the link from it to ``other``.
+
+    Conditions have three kinds: the "stall" of a link, the "crash" of a site, and the "kill" of one that never comes
+    back.
+    """
+
+    kind: str
+    at_s: float
+    site: str
+    other: str = ""
+    for_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class LinkQuality:
+    """A link in one direction: latency, jitter and overhead per message, bandwidth, and the share of lost packets.
+
+    The overhead is that of TLS, journal and audit at both ends; docs/benchmarks.md explains how it was measured.
+    """
+
+    latency_ms: float = 20.0
+    jitter_ms: float = 0.0
+    bandwidth_mbit: float = 100.0
+    loss: float = 0.0
+    overhead_ms: float = 4.0
+
+
+@dataclass(frozen=True)
+class Host:
+    """The computer of a site: its times in ms, or how many times slower than this computer it is.
+
+    The time of each piece of work is multiplied by a log-normal number, ``exp(spread * normal)``.
+    """
+
+    slowdown: float = 1.0
+    product_ms: float | None = None
+    set_up_ms: float = 0.0
+    disk_ms: float = 5.0
+    spread: float = 0.0
+
+
+def drawn_factor(host: Host, random: Random) -> float:
+    """A random factor for the time of the next piece of work."""
+    return math.exp(host.spread * random.gauss(0.0, 1.0)) if host.spread else 1.0
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Links by their two sites in the order of the network, hosts by name, and faults with their times."""
+
+    links: Mapping[tuple[str, str], LinkQuality]
+    hosts: Mapping[str, Host]
+    faults: tuple[Fault, ...] = ()
+    restart_parked_s: float | None = None
+
+    @classmethod
+    def usual(cls, sites: Iterable[str], edges: Edges) -> Conditions:
+        """The defaults for all links and hosts, without faults."""
+        return cls(dict.fromkeys(edges, LinkQuality()), dict.fromkeys(sites, Host()))
+
+    @property
+    def latencies(self) -> list[LinkLatency]:
+        """The round trip time of each link, as events."""
+        return [LinkLatency(*ends, 2e-3 * link.latency_ms) for ends, link in self.links.items()]
+
+
+def read_conditions(path: str | os.PathLike[str], sites: tuple[str, ...], edges: Edges) -> Conditions:
+    """Read and check the conditions of a network; every error names the line or the field, and the fix."""
+    fields = Fields.read(Path(path), WHAT)
+    fields.require_known(["restart_parked_s", "links", "link", "sites", "site", "outage", "kill"])
+    parked = fields.at_least("restart_parked_s", 0, MOST) if "restart_parked_s" in fields else None
+    names = _NamesInNetwork(sites, edges)
+    faults = [*_outages(fields, names), *_kills(fields, names)]
+    return Conditions(_links(fields, names), _hosts(fields, names), tuple(sorted(faults, key=_time)), parked)
+
+
+@dataclass(frozen=True)
+class _NamesInNetwork:
+    """The names that a file may use: the sites and links of the network."""
+
+    sites: tuple[str, ...]
+    edges: Edges
+
+    def site(self, table: Fields, key: str) -> str:
+        return table.text(key, choices=self.sites)
+
+    def link(self, table: Fields, key: str) -> tuple[str, str]:
+        ends = table.texts(key)
+        known = set(ends) <= set(self.sites) and len(set(ends)) == 2
+        link = in_order(self.sites, [(ends[0], ends[1])])[0] if known else None
+        if link not in self.edges or link is None:
+            links = ", ".join(f"{first} - {second}" for first, second in self.edges)
+            raise table.wrong(key, f"is not a link of the network; its links are: {links}.")
+        return link
+
+
+def _links(fields: Fields, names: _NamesInNetwork) -> dict[tuple[str, str], LinkQuality]:
+    usual = fields.table("links")
+    usual.require_known(LINK_FIELDS)
+    found = dict.fromkeys(names.edges, _link(usual, LinkQuality()))
+    general, seen = dict(found), set()
+    for table in fields.tables("link"):
+        table.require_known(["between", *LINK_FIELDS])
+        link = names.link(table, "between")
+        if link in seen:
+            raise table.wrong("between", "has a table already; write one per link.")
+        seen.add(link)
+        found[link] = _link(table, general[link])
+    return found
+
+
+def _link(table: Fields, usual: LinkQuality) -> LinkQuality:
+    return LinkQuality(
+        latency_ms=table.at_least("latency_ms", 0, MOST, usual.latency_ms),
+        jitter_ms=table.at_least("jitter_ms", 0, MOST, usual.jitter_ms),
+        bandwidth_mbit=table.number("bandwidth_mbit", 0, MOST, usual.bandwidth_mbit),
+        loss=table.at_least("loss", 0, 1, usual.loss),
+        overhead_ms=table.at_least("overhead_ms", 0, MOST, usual.overhead_ms),
+    )
+
+
+def _hosts(fields: Fields, names: _NamesInNetwork) -> dict[str, Host]:
+    usual = fields.table("sites")
+    usual.require_known(HOST_FIELDS)
+    general = _host(usual, Host())
+    found: dict[str, Host] = {}
+    for table in fields.tables("site"):
+        table.require_known(["name", *HOST_FIELDS])
+        name = names.site(table, "name")
+        if name in found:
+            raise table.wrong("name", "has a table already; write one per site.")
+        found[name] = _host(table, general)
+    return {site: found.get(site, general) for site in names.sites}
+
+
+def _host(table: Fields, usual: Host) -> Host:
+    if "slowdown" in table and "product_ms" in table:
+        raise table.wrong("slowdown", "has no effect together with product_ms; keep one of them.")
+    if "set_up_ms" in table and "product_ms" not in table:
+        raise table.wrong("set_up_ms", "needs product_ms as well; add it, or give slowdown instead.")
+    if "slowdown" in table:
+        usual = replace(usual, slowdown=table.number("slowdown", 0, MOST), product_ms=None)
+    if "product_ms" in table:
+        set_up_ms = table.at_least("set_up_ms", 0, MOST, 0.0)
+        usual = replace(usual, product_ms=table.at_least("product_ms", 0, MOST), set_up_ms=set_up_ms)
+    disk_ms, spread = table.at_least("disk_ms", 0, MOST, usual.disk_ms), table.at_least("spread", 0, 10, usual.spread)
+    return replace(usual, disk_ms=disk_ms, spread=spread)
+
+
+def _outages(fields: Fields, names: _NamesInNetwork) -> Iterable[Fault]:
+    for table in fields.tables("outage"):
+        table.require_known(["link", "site", "at_s", "for_s"])
+        if ("link" in table) == ("site" in table):
+            raise InputError(f"{table.place('')}: an outage needs either link or site; give exactly one of them.")
+        at_s, for_s = table.at_least("at_s", 0, MOST), table.number("for_s", 0, MOST)
+        if "link" in table:
+            links = [names.link(table, "link")]
+        else:
+            site = names.site(table, "site")
+            links = [link for link in names.edges if site in link]
+        yield from (Fault("stall", at_s, *link, for_s) for link in links)
+
+
+def _kills(fields: Fields, names: _NamesInNetwork) -> Iterable[Fault]:
+    for table in fields.tables("kill"):
+        table.require_known(["site", "at_s", "restart_after_s"])
+        site, at_s = names.site(table, "site"), table.at_least("at_s", 0, MOST)
+        if "restart_after_s" in table:
+            yield Fault("crash", at_s, site, "", table.at_least("restart_after_s", 0, MOST))
+        else:
+            yield Fault("kill", at_s, site)
+
+
+def _time(fault: Fault) -> float:
+    return fault.at_s

@@ -1,0 +1,524 @@
+"""Create and save figures without a screen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+import numpy as np
+
+from eigenmesh.atomic_write import require_writable, write_atomically
+from eigenmesh.certificate import Certificate
+from eigenmesh.errors import InputError, import_extra
+from eigenmesh.events import Record
+from eigenmesh.graphs import Weights
+from eigenmesh.iteration import Result
+from eigenmesh.words import readable_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+
+SUFFIXES = (".png", ".svg", ".pdf")
+TITLE_SIZE, TEXT_SIZE = 11, 9
+DOTS_PER_INCH = 150
+
+
+def matplotlib(module: str) -> ModuleType:
+    """A module of matplotlib, or the error that says how to install it."""
+    return import_extra(f"matplotlib.{module}", "report", "drawing a picture")
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """White figure of this size in inches that draws into memory, without pyplot."""
+    layout = matplotlib("layout_engine").ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08)
+    figure: Figure = matplotlib("figure").Figure(figsize=(width, height), layout=layout, facecolor="white")
+    matplotlib("backends.backend_agg").FigureCanvasAgg(figure)
+    return figure
+
+
+def set_heading(axes: Axes, title: str, subtitle: str) -> None:
+    """Title in bold at the left with a smaller line under it."""
+    axes.set_title(title, loc="left", pad=22, fontsize=TITLE_SIZE, fontweight="bold")
+    place: Any = {"xycoords": "axes fraction", "xytext": (0, 6), "textcoords": "offset points"}
+    axes.annotate(subtitle, (0, 1), **place, fontsize=TEXT_SIZE, annotation_clip=False)
+
+
+def draw_frame(axes: Axes, x: str, y: str) -> None:
+    """Names of the axes, a light grid, and no lines at the top and on the right."""
+    axes.set_xlabel(x, fontsize=TEXT_SIZE)
+    axes.set_ylabel(y, fontsize=TEXT_SIZE)
+    axes.tick_params(labelsize=TEXT_SIZE)
+    axes.grid(color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def require_picture(path: str | os.PathLike[str]) -> Path:
+    """Raise before any work if a picture cannot be drawn or written there."""
+    path = Path(path)
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"cannot draw {path}: its suffix is {path.suffix!r}; pictures end in {', '.join(SUFFIXES)}.")
+    path = require_writable(path)
+    matplotlib("figure")
+    return path
+
+
+def save_picture(figure: Figure, path: str | os.PathLike[str]) -> Path:
+    """Write the figure atomically as PNG, SVG or PDF, by the suffix of the path."""
+    path = require_picture(path)
+    write_atomically(path, lambda file: write_figure(figure, file, path.suffix.lower().removeprefix(".")))
+    return path
+
+
+def write_figure(figure: Figure, file: Any, kind: str, fonttype: str = "none") -> None:
+    """Write a figure so that the same run gives the same bytes; by default text stays text in an SVG."""
+    without = {"svg": ("Creator", "Date", "Format", "Type"), "pdf": ("CreationDate",)}
+    metadata = dict.fromkeys(without[kind]) if kind in without else None
+    settings = {"svg.fonttype": fonttype, "svg.hashsalt": "eigenmesh"}
+    with import_extra("matplotlib", "report", "drawing a picture").rc_context(settings):
+        figure.savefig(file, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
+
+
+# Names in pictures: shortened but different, and placed so that they do not overlap.
+
+
+MOST_LETTERS = 18
+# Background of a name, so that lines do not cross it.
+BEHIND_NAMES = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
+# The gid of names that may be moved.
+MOVABLE = "name"
+# Sides of a point, and how the text is aligned there.
+SIDES = ((0, -1), (0, 1), (1, 0), (-1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1))
+ALIGNED_X, ALIGNED_Y = {0: "center", 1: "left", -1: "right"}, {0: "center", 1: "bottom", -1: "top"}
+
+
+def short_names(names: Sequence[object], most: int = MOST_LETTERS) -> list[str]:
+    """Names shortened to ``most`` letters: long names lose their end or, if they begin alike, the common beginning.
+
+    Different names stay different: if they would be equal after both cuts, they get numbers.
+    """
+    texts = [str(name) for name in names]
+    alike = [len(set(letters)) == 1 for letters in zip(*texts, strict=False)]
+    # Some letters before the first different one are kept, so that the name can be recognised.
+    start = max(0, [*alike, False].index(False) - most // 2)
+    ends = [text if len(text) <= most else f"{text[: most - 1]}…" for text in texts]
+    middles = [text if len(text) <= most else f"…{text[start : start + most - 2]}…" for text in texts]
+    for cut in (ends, middles):
+        if len(set(cut)) == len(set(texts)):
+            return cut
+    numbers = {text: f" {number}" for number, text in enumerate(dict.fromkeys(texts), start=1)}
+    return [text if len(text) <= most else f"{text[: most - 1 - len(numbers[text])]}…{numbers[text]}" for text in texts]
+
+
+def draw_name(axes: Axes, text: str, point: np.ndarray, offset: np.ndarray, **style: Any) -> None:
+    """Put a name next to a point; ``offset`` is in typographic points. :func:`part_names` may move it later."""
+    look: Any = {"textcoords": "offset points", "xytext": (offset[0], offset[1]), "gid": MOVABLE}
+    axes.annotate(text, (point[0], point[1]), **look, **style).set_in_layout(False)
+
+
+def part_names(figure: Figure) -> None:
+    """Move each name to a side of its point where it is inside the picture and covers no other name or legend.
+
+    The side on which it was put is tried first; sides where it would cover no other named point are preferred. A name
+    without a free side is hidden. Names are placed in order, so earlier ones choose first.
+    """
+    figure.draw_without_rendering()
+    names: list[Any] = figure.findobj(lambda artist: artist.get_gid() == MOVABLE)
+    points = [_around(name) for name in names]
+    taken: list[Any] = [legend.get_window_extent().padded(8) for legend in figure.legends]
+    for at, name in enumerate(names):
+        others = points[:at] + points[at + 1 :]
+        box = _place(name, taken + others) or _place(name, taken)
+        name.set_visible(box is not None)
+        taken += [] if box is None else [box]
+
+
+def _around(name: Any) -> Any:
+    """The box of the point that a name belongs to, in pixels."""
+    (x, y), size = name.axes.transData.transform(name.xy), np.hypot(*name.xyann)
+    half = 0.8 * size * name.axes.figure.dpi / 72
+    return matplotlib("transforms").Bbox.from_extents(x - half, y - half, x + half, y + half)
+
+
+def _place(name: Any, taken: list[Any]) -> Any:
+    """Move a name to a free side and return its box there; None if no side is free."""
+    put = np.array(name.xyann)
+    page = name.axes.figure.bbox
+    for side in sorted(SIDES, key=lambda side: -float(put @ side) / np.hypot(*side)):
+        x, y = side
+        name.xyann = tuple(np.hypot(*put) * np.array(side) / np.hypot(*side))
+        name.set(ha=ALIGNED_X[x], va=ALIGNED_Y[y])
+        # Padded, because letters are a little wider or narrower at other resolutions.
+        box = name.get_window_extent().padded(2)
+        inside = page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1
+        if inside and not any(box.overlaps(other) for other in taken):
+            return box
+    name.xyann = tuple(put)
+    return None
+
+
+# Pictures of components: explained variance, loadings and scores; and of the nodes' disagreement and traffic.
+
+
+# Colours that colour-blind readers can distinguish; with the markers, eight nodes need no colour at all.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C6BB1", "#7F7F7F")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+MOST_FEATURES, MOST_LINKS, MOST_COMPONENTS = 12, 20, 6
+
+
+def scree_picture(shares: np.ndarray) -> Figure:
+    """Share of the variance that each component explains, and the cumulative share: shares of shape (K,)."""
+    figure = new_figure(6.5, 4.2)
+    axes: Axes = figure.subplots()
+    places = np.arange(1, len(shares) + 1)
+    axes.bar(places, shares, color=COLOURS[0], label="each")
+    axes.plot(places, np.cumsum(shares), "o-", color="0.1", label="together")
+    axes.set_xticks(places if len(places) <= 20 else places[:: len(places) // 10])
+    axes.set_ylim(0, 1.03)
+    draw_frame(axes, "component", "share of the variance")
+    figure.legend(loc="outside right upper", fontsize=TEXT_SIZE, frameon=False)
+    set_heading(axes, "Explained variance", f"{float(np.sum(shares)):.1%} by {len(shares)} components")
+    return figure
+
+
+def loadings_picture(components: np.ndarray, names: Sequence[str], most: int = MOST_FEATURES) -> Figure:
+    """The largest loadings of the first components: components (K, d), names of the d features."""
+    if len(names) != components.shape[1]:
+        raise InputError(f"{len(names)} names for {components.shape[1]} features; give one for each.")
+    shown, names = components[:MOST_COMPONENTS], short_names(names)
+    figure = new_figure(4.2 * min(3, len(shown)), (0.9 + 0.26 * min(most, len(names))) * -(-len(shown) // 3))
+    panels = np.atleast_1d(figure.subplots(-(-len(shown) // 3), min(3, len(shown)), squeeze=False)).ravel()
+    for number, (panel, component) in enumerate(zip(panels, shown, strict=False)):
+        order = np.argsort(-np.abs(component), kind="stable")[:most][::-1]
+        panel.barh(np.arange(len(order)), component[order], color=COLOURS[0])
+        panel.set_yticks(np.arange(len(order)), [names[at] for at in order])
+        draw_frame(panel, "loading", "")
+        panel.axvline(0, color="0.1", linewidth=0.8)
+        panel.set_title(f"Component {number + 1}", loc="left", fontsize=TEXT_SIZE + 1, fontweight="bold")
+    for panel in panels[len(shown) :]:
+        panel.set_visible(False)
+    return figure
+
+
+def scores_picture(
+    scores: np.ndarray,
+    nodes: Sequence[str],
+    components: np.ndarray | None = None,
+    names: Sequence[str] | None = None,
+    most: int = MOST_FEATURES,
+) -> Figure:
+    """Samples on the first two components, by node: scores (n, K >= 2), the node of each sample.
+
+    With components (K, d) and names of features it is a biplot: arrows for the features of largest weight.
+    """
+    if scores.shape[1] < 2:
+        raise InputError("a picture of scores needs two components, but there is one; fit at least two.")
+    if len(nodes) != len(scores):
+        raise InputError(f"{len(nodes)} nodes for {len(scores)} samples; give one for each.")
+    figure = new_figure(7.5, 6.0)
+    axes: Axes = figure.subplots()
+    kinds = list(dict.fromkeys(nodes))
+    labels = np.asarray(nodes)
+    for number, (kind, label) in enumerate(zip(kinds, short_names(kinds), strict=True)):
+        rows = scores[labels == kind]
+        style: Any = {"color": COLOURS[number % 8], "markersize": 4, "alpha": 0.6, "markeredgewidth": 0}
+        axes.plot(rows[:, 0], rows[:, 1], MARKERS[(number // 8 + number) % 8], label=label, **style)
+    if components is not None and names is not None:
+        _draw_arrows(axes, scores, components, names, most)
+    draw_frame(axes, "component 1", "component 2")
+    if len(kinds) <= 24:
+        figure.legend(loc="outside right upper", fontsize=TEXT_SIZE, frameon=False, title="node")
+    set_heading(axes, "Samples", f"{len(scores):,} at {len(kinds)} nodes")
+    part_names(figure)
+    return figure
+
+
+def _draw_arrows(axes: Axes, scores: np.ndarray, components: np.ndarray, names: Sequence[str], most: int) -> None:
+    weights = components[:2].T
+    length = np.linalg.norm(weights, axis=1)
+    order = np.argsort(-length, kind="stable")[:most]
+    stretch = 0.8 * float(np.abs(scores[:, :2]).max()) / max(float(length[order[0]]), np.finfo(float).tiny)
+    shown = short_names([names[feature] for feature in order])
+    for feature, name in zip(order, shown, strict=True):
+        tip = stretch * weights[feature]
+        axes.annotate("", tip, (0, 0), arrowprops={"arrowstyle": "->", "color": "0.1"})
+        outwards = 4 * tip / max(float(np.linalg.norm(tip)), np.finfo(float).tiny)
+        draw_name(axes, name, tip, outwards, fontsize=TEXT_SIZE, bbox=BEHIND_NAMES)
+
+
+def disagreement_picture(node_components: np.ndarray, nodes: Sequence[str] | None = None) -> Figure:
+    """How far each node's components are from the average: sines of angles, node_components (nodes, K, d)."""
+    mean = node_components.mean(axis=0)
+    mean /= np.linalg.norm(mean, axis=1, keepdims=True)
+    own = node_components / np.linalg.norm(node_components, axis=2, keepdims=True)
+    # The norm of a difference, because 1 - cos^2 would lose all digits where nodes agree.
+    away = own - np.einsum("mkd,kd->mk", own, mean)[:, :, None] * mean
+    sines = np.maximum(np.linalg.norm(away, axis=2), 1e-17)
+    figure = new_figure(7.0, 4.2)
+    axes: Axes = figure.subplots()
+    for k, values in enumerate(sines.T[:8]):
+        axes.plot(np.arange(len(values)), values, MARKERS[k], color=COLOURS[k], label=f"component {k + 1}")
+    axes.set_yscale("log")
+    if nodes is not None and len(nodes) <= 24:
+        axes.set_xticks(np.arange(len(nodes)), short_names(nodes), rotation=60, ha="right")
+    draw_frame(axes, "node", "sine of the angle to the average")
+    axes.legend(fontsize=TEXT_SIZE, frameon=False, ncols=2)
+    set_heading(axes, "Disagreement of nodes", f"at most {float(sines.max()):.1e}")
+    return figure
+
+
+def traffic_picture(links: Mapping[tuple[str, str], int]) -> Figure:
+    """Bytes of each link, both directions together, largest first."""
+    sums: dict[tuple[str, str], int] = {}
+    for (sender, receiver), count in links.items():
+        pair = min(sender, receiver), max(sender, receiver)
+        sums[pair] = sums.get(pair, 0) + count
+    order = sorted(sums, key=lambda pair: (-sums[pair], pair))[:MOST_LINKS][::-1]
+    figure = new_figure(6.5, 1.2 + 0.26 * max(1, len(order)))
+    axes: Axes = figure.subplots()
+    axes.barh(np.arange(len(order)), [sums[pair] for pair in order], color=COLOURS[0])
+    names = list(dict.fromkeys(name for pair in order for name in pair))
+    short = dict(zip(names, short_names(names), strict=True))
+    axes.set_yticks(np.arange(len(order)), [f"{short[one]} – {short[other]}" for one, other in order])
+    draw_frame(axes, "bytes", "")
+    set_heading(axes, "Traffic by link", f"{len(order)} of {len(sums)} links, {sum(sums.values()):,} bytes in all")
+    return figure
+
+
+# A picture of a network: its nodes and links.
+
+
+# Kamada-Kawai gives better pictures, but its cost grows faster than the square of the number of nodes.
+KAMADA_KAWAI_NODES = 80
+# Points on paper per unit of a picture, and the smallest circle that a number fits into.
+POINTS = 150
+LABELLED_POINTS = 11
+# With more links than this, an SVG stores them as pixels.
+VECTOR_LINKS = 5000
+
+
+def network_picture(weights: Weights, names: Sequence[str] | None = None, title: str = "Network") -> Figure:
+    """Figure of the nodes and links of a network; nodes show their ``names``, or else their numbers."""
+    figure = new_figure(6.0, 6.2)
+    draw_network(figure.subplots(), weights, names, title)
+    part_names(figure)
+    return figure
+
+
+def draw_network(axes: Axes, weights: Weights, names: Sequence[str] | None = None, title: str = "Network") -> None:
+    """Draw a network into axes: links as grey lines, nodes as numbered circles."""
+    graph = weights.graph
+    places = node_positions(graph)
+    ends = np.array([(places[a], places[b]) for a, b in graph.edges]).reshape(-1, 2, 2)
+    room = min(1.0, 60 / max(len(ends), 1)) ** 0.5
+    look = {"colors": "0.25", "linewidths": 0.5 + room, "alpha": 0.85 * room}
+    links = matplotlib("collections").LineCollection(ends, **look, zorder=1)
+    links.set_rasterized(len(ends) > VECTOR_LINKS)
+    axes.add_collection(links)
+    _draw_nodes(axes, places, names)
+    axes.set_aspect("equal", anchor="NW")
+    axes.set(xlim=(-1.12, 1.12), ylim=(-1.12, 1.12))
+    axes.axis("off")
+    set_heading(axes, title, describe_network(weights))
+
+
+def describe_network(weights: Weights) -> str:
+    """Size and speed of a network in one line."""
+    size = f"{counted(weights.n_nodes, 'node')}, {counted(weights.edges, 'link')}"
+    return f"{size}, diameter {weights.spectrum.diameter}, beta {weights.spectrum.beta:.3f}"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun: 1 link, 2 links."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def node_positions(graph: nx.Graph) -> np.ndarray:
+    """Position of each node: (M, 2), centred, from -1 to 1.
+
+    If node i is linked to i + 1 all the way round, the nodes form a circle; otherwise linked nodes are near each other.
+    """
+    n_nodes = graph.number_of_nodes()
+    if n_nodes == 1:
+        return np.zeros((1, 2))
+    if n_nodes > 2 and all(graph.has_edge(node, (node + 1) % n_nodes) for node in graph):
+        angles = np.pi / 2 - 2 * np.pi * np.arange(n_nodes) / n_nodes
+        return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    small = n_nodes <= KAMADA_KAWAI_NODES
+    layout = nx.kamada_kawai_layout(graph) if small else nx.spring_layout(graph, seed=0, iterations=100)
+    places = _upright(np.array([layout[node] for node in range(n_nodes)], dtype=float), graph)
+    places -= (places.max(axis=0) + places.min(axis=0)) / 2
+    return np.asarray(places / max(float(np.abs(places).max()), 1e-12))
+
+
+def _upright(places: np.ndarray, graph: nx.Graph) -> np.ndarray:
+    """Rotate the picture so that links run along the axes if possible, and it is not taller than wide."""
+    ends = places @ np.array([1, 1j])
+    links = np.array([ends[a] - ends[b] for a, b in graph.edges])
+    # The fourth power maps the four directions of the axes to one.
+    turned = ends * np.exp(-0.25j * np.angle(np.sum(links**4)))
+    if np.ptp(turned.imag) > np.ptp(turned.real):
+        turned = turned * 1j
+    return np.stack([turned.real, turned.imag], axis=1)
+
+
+def _draw_nodes(axes: Axes, places: np.ndarray, names: Sequence[str] | None) -> None:
+    size = _circle_points(places)
+    labelled = size >= LABELLED_POINTS
+    look: Any = {"c": "white", "linewidths": 1.2} if labelled else {"c": "0.1", "linewidths": 0}
+    axes.scatter(places[:, 0], places[:, 1], s=size**2, edgecolors="0.1", zorder=2, **look)
+    if not labelled:
+        return
+    for text, place in zip(short_names(range(len(places)) if names is None else names), places, strict=True):
+        if len(text) <= 4:
+            font = 8 if len(text) < 3 and size > 14 else 6
+            axes.text(place[0], place[1], text, ha="center", va="center_baseline", fontsize=font, zorder=3)
+        else:
+            style: Any = {"fontsize": TEXT_SIZE - 1, "bbox": BEHIND_NAMES, "zorder": 3}
+            # Away from the middle, where there are fewer links.
+            outwards = place / np.linalg.norm(place) if place.any() else np.array([0.0, -1.0])
+            draw_name(axes, text, place, (0.5 * size + 2) * outwards, **style)
+
+
+def _circle_points(places: np.ndarray) -> float:
+    """Diameter of the circles such that hardly any two touch."""
+    if len(places) == 1:
+        return 18.0
+    distances = np.linalg.norm(places[:, None] - places[None], axis=-1)
+    np.fill_diagonal(distances, np.inf)
+    # One close pair must not shrink all circles.
+    apart = float(np.quantile(distances.min(axis=1), 0.1)) * POINTS
+    return float(np.clip(0.85 * apart, 2.5, 18.0))
+
+
+# Pictures of a run: error against rounds; with the network and, for images, the components.
+
+
+LARGEST_STRIP = 10
+
+
+def run_picture(
+    weights: Weights,
+    result: Result,
+    tol: float,
+    *,
+    title: str = "",
+    names: Sequence[str] | None = None,
+    image_shape: tuple[int, int] | None = None,
+    total_variance: float | None = None,
+) -> Figure:
+    """Figure with the network, its nodes with ``names``, on the left and the convergence on the right.
+
+    image_shape: (rows, columns) if each sample is an image; the components are then drawn below. total_variance: trace
+    of the covariance, to write each component's share under it.
+    """
+    figure = new_figure(11.5, 5.4 if image_shape is None else 7.6)
+    if title:
+        figure.suptitle(title, fontsize=TITLE_SIZE + 2)
+    # matplotlib returns an array of subfigures or a single one; the types do not say which.
+    upper: Any = figure
+    if image_shape is not None:
+        upper, lower = upper.subfigures(2, 1, height_ratios=[5.4, 2.2])
+        draw_components(lower, result, image_shape, total_variance)
+    left, right = upper.subfigures(1, 2, width_ratios=[1, 1.2])
+    draw_network(left.subplots(), weights, names)
+    draw_convergence(right.subplots(), result, tol)
+    part_names(figure)
+    return figure
+
+
+def draw_components(figure: SubFigure, result: Result, image_shape: tuple[int, int], total: float | None) -> None:
+    """Draw the first components as images: mid-grey is zero, darker is negative, lighter is positive."""
+    n_pixels, n_features = image_shape[0] * image_shape[1], result.components.shape[1]
+    if n_pixels != n_features:
+        raise InputError(
+            f"image_shape = {image_shape} has {n_pixels} pixels, but components have {n_features}; make them equal."
+        )
+    shown = result.components[:LARGEST_STRIP]
+    title = f"Components 1 to {len(shown)} as images" if len(shown) > 1 else "Component 1 as an image"
+    title += " (grey: zero, dark: negative, light: positive)"
+    figure.suptitle(title, fontsize=TITLE_SIZE, fontweight="bold")
+    panels = np.atleast_1d(figure.subplots(1, len(shown)))
+    for k, (panel, component) in enumerate(zip(panels, shown, strict=True)):
+        largest = float(np.abs(component).max())
+        panel.imshow(component.reshape(image_shape), cmap="gray", vmin=-largest, vmax=largest)
+        panel.set(xticks=[], yticks=[])
+        share = "" if total is None else f": {result.explained_variance[k] / total:.1%}"
+        panel.set_xlabel(f"{k + 1}{share}", fontsize=TEXT_SIZE)
+
+
+def convergence_picture(result: Result, tol: float, title: str = "Convergence") -> Figure:
+    """Figure of the residual against rounds, and of the true error if it is known."""
+    figure = new_figure(7.0, 5.2)
+    draw_convergence(figure.subplots(), result, tol, title)
+    return figure
+
+
+def draw_convergence(axes: Axes, result: Result, tol: float, title: str = "Convergence") -> None:
+    """Draw a run into axes; the lines differ in dashes, so that no colour is needed."""
+    scale, yardstick = residual_scale(result.certificate)
+    # The record of the certificate is drawn as the stop.
+    history = tuple(record for record in result.history if np.isnan(record.bound))
+    _draw_line(axes, history, [record.residual / scale for record in history], "-", yardstick)
+    # The paper's error is the mean of sin^2; its root is an angle like the rest of the picture.
+    errors = [float(np.sqrt(record.error)) for record in history]
+    _draw_line(axes, history, errors, "--", "true error: root mean square of sin(angle)")
+    _draw_restarts(axes, history)
+    _draw_certificates(axes, history, result.traffic.rounds)
+    axes.axhline(tol, color="0.1", linestyle=":", linewidth=1.2, label=f"tol = {tol:g}")
+    bound, reason = result.certificate.error_bound, result.stop_reason.label.replace("_", " ")
+    stop: Any = {"label": f"certificate at the stop ({reason}): sin(angle) at most {bound:.1e}", "markersize": 7}
+    marker = "o" if result.converged else "X"
+    axes.plot([result.traffic.rounds], [bound], marker, color="0.1", clip_on=False, zorder=4, **stop)
+    axes.set_yscale("log")
+    axes.set_xlim(left=0)
+    draw_frame(axes, "rounds of neighbour exchange", "sine of the angle to the true components")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.14), fontsize=TEXT_SIZE, frameon=False)
+    traffic = result.traffic
+    sent = f"{traffic.rounds:,} rounds, {traffic.messages:,} messages, {readable_bytes(traffic.bytes)} sent"
+    set_heading(axes, title, f"{result.solver}: {sent}")
+
+
+def residual_scale(certificate: Certificate) -> tuple[float, str]:
+    """Divisor that turns residuals into angles, and the name of the quotient.
+
+    The smallest gap, since sin(angle) is at most residual / gap; without a gap, the largest eigenvalue.
+    """
+    gaps = certificate.gaps[np.isfinite(certificate.gaps)]
+    if len(gaps) and gaps.min() > 0:
+        return float(gaps.min()), "estimate of the nodes: largest residual / smallest gap"
+    return max(float(certificate.values[0]), np.finfo(float).tiny), "largest residual / largest eigenvalue"
+
+
+def _draw_line(axes: Axes, history: tuple[Record, ...], values: list[float], dashes: str, label: str) -> None:
+    points = [(r.rounds, value) for r, value in zip(history, values, strict=True) if np.isfinite(value) and value > 0]
+    if points:
+        marker = "." if len(points) < 30 else ""
+        axes.plot(*zip(*points, strict=True), dashes, marker=marker, color="0.1", linewidth=1.6, label=label)
+
+
+def _draw_restarts(axes: Axes, history: tuple[Record, ...]) -> None:
+    steps = [(record.rounds, record.step_size) for record in history if np.isfinite(record.step_size)]
+    shorter = [later[0] for former, later in pairwise(steps) if later[1] < former[1]]
+    if shorter:
+        label = f"step shortened ({len(shorter)} times)" if len(shorter) > 1 else "step shortened (once)"
+        style: Any = {"color": "white", "markeredgecolor": "0.1", "transform": axes.get_xaxis_transform()}
+        axes.plot(shorter, [0.02] * len(shorter), "v", label=label, **style)
+
+
+def _draw_certificates(axes: Axes, history: tuple[Record, ...], end_of_run: int) -> None:
+    """Shade the rounds of certificates, in which the iterates do not change."""
+    rounds = [record.rounds for record in history]
+    usual = float(np.median(np.diff(rounds))) if len(rounds) > 1 else 0.0
+    # A check adds some rounds to an iteration; a certificate takes several times as many.
+    spans = [(a, b - usual) for a, b in pairwise(rounds) if b - a > 2 * usual + 10]
+    spans.append((rounds[-1] if rounds else 0, end_of_run))
+    for number, (start, end) in enumerate(spans):
+        label = "a certificate is computed" if number == 0 else None
+        axes.axvspan(start, end, color="0.9", linewidth=0, zorder=0, label=label)

@@ -1,0 +1,171 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from eigenmesh.averaging import Chebyshev, Gossip, Polynomial, Tree
+from eigenmesh.certificate import Certificate
+from eigenmesh.events import Entry, Listener, Record, Started
+from eigenmesh.fitting import Plan
+from eigenmesh.graphs import Weights
+from eigenmesh.networks import Traffic
+from eigenmesh.report.notebook import notebook, notebook_progress
+from eigenmesh.words import readable_bytes
+
+# Rows of a table of components; output files have all of them.
+LONGEST = 20
+# Features of each component in the table of loadings.
+LOADINGS = 6
+
+
+def components_table(certificate: Certificate, total_variance: float, true_sines: np.ndarray | None = None) -> Table:
+    """One row per component: variance, share and bound on its angle to the true component.
+
+    true_sines: (K,) largest true sin(angle) over the nodes, if known.
+    """
+    truth = [] if true_sines is None else ["true sin(angle)"]
+    table = new_table("component", "variance", "share", "so far", "sin(angle) at most", *truth)
+    shares = certificate.values / total_variance
+    for k, value in enumerate(certificate.values[:LONGEST]):
+        sines = [certificate.error_bounds[k], *([] if true_sines is None else [true_sines[k]])]
+        cells = [str(k + 1), f"{value:.6g}", f"{shares[k]:.2%}", f"{shares[: k + 1].sum():.2%}"]
+        table.add_row(*cells, *(f"{sine:.1e}" for sine in sines))
+    if len(certificate.values) > LONGEST:
+        table.caption = f"and {len(certificate.values) - LONGEST} more"
+    return table
+
+
+def loadings_table(loadings: list[dict[str, float]]) -> Table:
+    """One row per component: its largest loadings."""
+    table = new_table("component", "largest loadings", left=2)
+    table.columns[1].overflow = "fold"
+    for k, weights in enumerate(loadings[:LONGEST]):
+        shown = list(weights.items())[:LOADINGS]
+        table.add_row(str(k + 1), ", ".join(f"{name} {weight:+.3f}" for name, weight in shown))
+    return table
+
+
+def traffic_table(traffic: Traffic, phases: dict[str, Traffic]) -> Table:
+    """Traffic by phase, and in all."""
+    table = new_table("sent for", "rounds", "messages", "matrices", "payload", left=1)
+    for name, spent in (*phases.items(), ("all", traffic)):
+        if name == "all":
+            table.add_section()
+        counts = [f"{count:,}" for count in (spent.rounds, spent.messages, spent.matrices)]
+        table.add_row(name, *counts, readable_bytes(spent.bytes), style="bold" if name == "all" else None)
+    return table
+
+
+def sites_table(rows: dict[str, tuple[str, ...]]) -> Table:
+    """One row per site: bounds, true angles and what it sent."""
+    table = new_table("site", "sin(angle) at most", "true sin(angle)", "messages sent", "payload", left=1)
+    for name, cells in rows.items():
+        table.add_row(name, *cells)
+    return table
+
+
+def averaging_table(weights: Weights) -> Table:
+    """Rounds and messages of one average over a network, for each averaging method that its weights allow."""
+    table = new_table("one average by", "to accuracy", "rounds", "messages", left=1)
+    mixing = (("plain gossip", Gossip), ("Chebyshev", Chebyshev), ("polynomial", Polynomial))
+    kinds = mixing if weights.averages else ()
+    averages = [(name, f"{accuracy:g}", kind(accuracy)) for name, kind in kinds for accuracy in (1e-6, 1e-12)]
+    for name, accuracy, averaging in (*averages, ("tree", "exact", Tree())):
+        average = averaging.prepare(weights)
+        table.add_row(name, accuracy, f"{average.rounds:,}", f"{average.messages:,}")
+    return table
+
+
+def facts_table(facts: dict[str, str]) -> Table:
+    """Names on the left, values on the right, no lines."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(name, value)
+    return table
+
+
+def new_table(*headings: str, left: int = 0) -> Table:
+    """An empty table; the first columns are aligned to the left, the others to the right."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number < left else "right")
+    return table
+
+
+def plan_table(plan: Plan, everything: bool = False) -> Table:
+    """Forecast cost of each solver with its best averaging, or with all, cheapest first; the chosen line is marked."""
+    table = new_table("solver", "averaging", "rounds", "payload", "memory", "seconds", "", left=2)
+    table.collapse_padding = True
+    for column in table.columns:
+        column.no_wrap = True
+    table.caption = "* shows covariances to neighbours: only on request"
+    if any(not np.isfinite(line.rounds) for line in plan.forecasts):
+        table.caption += f"\n> {plan.max_rounds:,}: not within {plan.max_rounds:,} rounds"
+    seen: set[str] = set()
+    for line in plan.forecasts:
+        taken = line is plan.best
+        if line.solver in seen and not everything and not taken:
+            continue
+        seen.add(line.solver)
+        rounds, payload, seconds = f"> {plan.max_rounds:,}", "-", "-"
+        if np.isfinite(line.rounds):
+            rounds, payload, seconds = f"{line.rounds:,.0f}", readable_bytes(line.bytes), f"{line.seconds:,.3g}"
+        name = f"{line.solver} *" if line.shows_covariances else line.solver
+        cells = (name, line.averaging, rounds, payload, readable_bytes(line.memory_bytes), seconds)
+        table.add_row(*cells, "taken" if taken else "", style="bold" if taken else None)
+    return table
+
+
+# Live progress of a run, in the terminal or in a notebook.
+
+
+@contextmanager
+def live_progress(console: Console | None = None, keep: bool = True) -> Iterator[Listener]:
+    """Yield a listener that shows rounds, residual and traffic during the fit.
+
+    In a notebook it shows curves, which stay after the fit with ``keep``; elsewhere a line on standard error.
+    """
+    put = None if console is not None else notebook()
+    if put is not None:
+        with notebook_progress(put, keep) as show:
+            yield show
+    else:
+        with _line(console or Console(stderr=True)) as show:
+            yield show
+
+
+@contextmanager
+def _line(console: Console) -> Iterator[Listener]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("round {task.completed:.0f} of a budget of {task.total:.0f}"),
+        TextColumn("residual {task.fields[residual]}"),
+        TextColumn("{task.fields[sent]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("fitting", total=0, residual="-", sent="")
+
+        def show(entry: Entry) -> None:
+            event = entry.event
+            if isinstance(event, Started):
+                progress.update(task, total=event.max_rounds)
+            elif isinstance(event, Record):
+                # If the residual was not measured, the last one stays.
+                measured: Any = {"residual": f"{event.residual:.1e}"} if math.isfinite(event.residual) else {}
+                progress.update(task, completed=event.rounds, sent=f"{readable_bytes(event.bytes)} sent", **measured)
+
+        yield show

@@ -1,0 +1,523 @@
+"""The audit file: one JSON line per message, written before the message leaves the site.
+
+A line of kind START begins a run, or continues one after a restart. It holds the shape of the site's data, so that a
+reader can later compare the shapes of messages with it. All other lines are messages. Each line holds the SHA-256 of
+the line before it, in ``before``: a line that is changed, removed or inserted later breaks this chain.
+
+A file that has become too large is renamed. The next file begins with a line of kind ROTATED: the new name of the old
+file, its size, and the names of still older files that were deleted. The chain continues across files.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import errno
+import hashlib
+import json
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from eigenmesh.atomic_write import sync_folder
+from eigenmesh.errors import InputError, UnreadableFileError
+from eigenmesh.events import is_torn
+from eigenmesh.transports.tls import Supervisor, lock
+
+if TYPE_CHECKING:
+    from eigenmesh.protocol import Sent
+
+
+# Reads and parses the lines of an audit file.
+
+
+START, DATA, ROTATED = "START", "DATA", "ROTATED"
+# In the first line, in the place of the hash of a line before it.
+NO_LINE = "0" * 64
+# A line has a few hundred bytes; a longer one was not written by eigenmesh.
+MAX_LINE_BYTES = 1 << 20
+
+
+def hash_of(line: bytes) -> str:
+    """The hash of a line (without its newline) that goes into the next line; NO_LINE if the line is empty."""
+    return hashlib.sha256(line).hexdigest() if line else NO_LINE
+
+
+def last_line(path: Path) -> bytes:
+    """The last line that is not empty, complete or cut off, without its newline; empty if there is none."""
+    if not path.exists():
+        return b""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - MAX_LINE_BYTES))
+        lines = [line for line in file.read(MAX_LINE_BYTES).split(b"\n") if line.strip()]
+    return lines[-1] if lines else b""
+
+
+def read_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """The lines of an audit file that are not empty, one at a time, without their newlines."""
+    try:
+        with Path(path).open("rb") as file:
+            while line := file.readline(MAX_LINE_BYTES):
+                if line.strip():
+                    yield line.removesuffix(b"\n")
+    except OSError as error:
+        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; give a site's audit.jsonl.") from error
+
+
+def read_audit(path: str | os.PathLike[str]) -> Iterator[dict[str, Any] | None]:
+    """The entries of an audit file, one at a time; None for a damaged line."""
+    return map(parse_line, read_lines(path))
+
+
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """An entry, or None if it is not JSON or lacks a field of its kind."""
+    try:
+        entry = json.loads(line)
+        dt.datetime.fromisoformat(entry["at"])
+        if entry["kind"] == ROTATED:
+            valid = isinstance(entry["file"], str) and isinstance(entry["deleted"], list)
+        elif entry["kind"] == START:
+            valid = all(isinstance(entry[key], int) for key in ("n_features", "n_samples"))
+        else:
+            numbers = [entry[key] for key in ("bytes", "frame_bytes", "round", "epoch", "again")]
+            numbers += [size for shape in entry["shapes"] for size in shape]
+            valid = all(isinstance(number, int) for number in numbers) and len(entry["sha256"]) == 64
+            valid = valid and isinstance(entry["to"], str) and isinstance(entry["kind"], str)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return entry if valid else None
+
+
+logger = logging.getLogger(__name__)
+
+# Full files that are kept, in addition to the file being written.
+KEPT_FILES = 9
+# Longest time until a line is flushed to the disk.
+SYNC_EVERY_S = 1.0
+
+
+class AuditWriter:
+    """Appends lines without a buffer.
+
+    When ``record`` returns, the operating system has the line; a thread flushes it to the disk soon after. After the
+    first line that cannot be written, every call raises UnreadableFileError. If ``max_bytes`` is given, a new file
+    begins after that many bytes. ``supervisor`` hears of any other exception in the thread.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        site: str,
+        run: str,
+        n_features: int,
+        n_samples: int,
+        privacy: str = "open",
+        partition: str = "samples",
+        max_bytes: int | None = None,
+        supervisor: Supervisor | None = None,
+    ) -> None:
+        self.path, self.failure, self._max_bytes = path, "", max_bytes
+        self._file = self._size = -1
+        self.messages = self.bytes = 0
+        self._lock, self._written, self._closing = threading.Lock(), threading.Event(), threading.Event()
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            torn, rotated = is_torn(path), self._open()
+        except (InputError, OSError) as error:
+            if self._file >= 0:
+                os.close(self._file)
+            if isinstance(error, InputError):
+                raise
+            raise UnreadableFileError(f"cannot write {path}: {error.strerror}; choose another out.folder.") from error
+        self._thread = (supervisor or Supervisor()).thread(self._sync_regularly, "eigenmesh-audit")
+        self._thread.start()
+        start = {"kind": START, "site": site, "run": run, "n_features": n_features, "n_samples": n_samples}
+        self._start = _fields({**start, "privacy": privacy, "partition": partition, "pid": os.getpid()})
+        try:
+            with self._lock:
+                self._append([*rotated, self._start], b"\n" if torn else b"")
+        except UnreadableFileError:
+            self.close()
+            raise
+
+    def record(self, sent: Sent) -> None:
+        # Only the round and the hash differ from message to message, and they need no quoting. The rest is cached.
+        rest = _message_fields(*sent[:3], *sent[4:8], sent.again)
+        self._write(f'{rest},"round":{sent.round},"sha256":"{sent.sha256}"')
+        self.messages += 1
+        self.bytes += sent.bytes
+
+    def close(self) -> None:
+        """Flush to the disk and close; may be called more than once."""
+        self._closing.set()
+        self._written.set()
+        self._thread.join()
+        with self._lock:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> list[str]:
+        """Open the file for appending. If it continues another file, return the line that it must begin with."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
+        self._file = os.open(self.path, flags, 0o600)
+        # Lines written by two processes at once would break the chain.
+        lock(self._file, self.path)
+        self._size, older = os.fstat(self._file).st_size, self._older()
+        # A crash right after the file was made leaves it empty: it still continues the newest full file.
+        last = self.path if self._size or not older else older[-1]
+        self._before = hash_of(last_line(last))
+        if last == self.path:
+            return []
+        dropped = older[:-KEPT_FILES]
+        for path in dropped:
+            path.unlink()
+        facts = {"file": last.name, "file_bytes": last.stat().st_size, "deleted": [path.name for path in dropped]}
+        return [_fields({"kind": ROTATED, **facts})]
+
+    def _older(self) -> list[Path]:
+        return sorted(self.path.parent.glob(f"{self.path.stem}-*{self.path.suffix}"))
+
+    def _rotate(self) -> None:
+        """Rename the full file, and continue in a new one."""
+        os.fsync(self._file)
+        os.close(self._file)
+        self._file = -1
+        older = self._older()
+        number = 1 + (int(older[-1].stem.rpartition("-")[2]) if older else 0)
+        os.rename(self.path, self.path.with_stem(f"{self.path.stem}-{number:06d}"))
+        sync_folder(self.path.parent)
+        self._append([*self._open(), self._start])
+
+    def _write(self, fields: str) -> None:
+        with self._lock:
+            self._append([fields])
+            if self._max_bytes is not None and self._size >= self._max_bytes:
+                try:
+                    self._rotate()
+                except (OSError, ValueError) as error:
+                    self._raise(getattr(error, "strerror", None) or str(error))
+
+    def _append(self, lines: list[str], end_of_torn: bytes = b"") -> None:
+        for fields in lines:
+            line = _line(f'{fields},"before":"{self._before}"')
+            data = end_of_torn + line + b"\n"
+            end_of_torn = b""
+            if self.failure or self._file < 0:
+                self._raise("it is closed")
+            try:
+                # Stop after an incomplete line: a line written after it would be unreadable, too.
+                if os.write(self._file, data) < len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError as error:
+                self._raise(error.strerror or str(error))
+            self._before = hash_of(line)
+            self._size += len(data)
+            if not self._written.is_set():
+                self._written.set()
+
+    def _raise(self, reason: str) -> None:
+        self._fail(reason)
+        # Without the path, because this message is also sent to other sites.
+        raise UnreadableFileError(f"the audit cannot be written: {self.failure}")
+
+    def _sync_regularly(self) -> None:
+        """Flush new lines to the disk, many at a time, so that messages need not wait for the disk."""
+        while not self._closing.is_set():
+            self._written.wait()
+            self._written.clear()
+            self._sync()
+            self._closing.wait(SYNC_EVERY_S)
+        self._sync()
+
+    def _sync(self) -> None:
+        try:
+            with self._lock:
+                # A duplicate, because rotation may close the file during the flush.
+                file = os.dup(self._file)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            # EINVAL: the path is a device, which has nothing to flush.
+            if error.errno != errno.EINVAL:
+                self._fail(error.strerror or str(error))
+
+    def _fail(self, reason: str) -> None:
+        if not self.failure:
+            self.failure = reason
+            logger.error("the audit file %s is incomplete: %s", self.path, reason)
+
+
+def _line(fields: str) -> bytes:
+    second, rest = divmod(time.time_ns(), 10**9)
+    return f'{{"at":"{_date(second)}.{rest // 1000:06d}+00:00",{fields}}}'.encode()
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+
+
+@lru_cache(maxsize=64)
+def _message_fields(*values: Any) -> str:
+    names = ("to", "kind", "epoch", "shapes", "dtypes", "bytes", "frame_bytes", "again")
+    return _fields(dict(zip(names, values, strict=True)))
+
+
+def _fields(content: dict[str, Any]) -> str:
+    return json.dumps(content, separators=(",", ":"))[1:-1]
+
+
+# Totals of an audit file, per run: what was sent to which site, and which shapes of messages could reveal data.
+
+
+# The first message to a neighbour. It is recorded before the site knows whether the neighbour is there.
+CALL = "HELLO"
+# Most shapes that are listed; a run has about a dozen.
+MAX_SHAPES = 200
+
+Shape = tuple[int, ...]
+
+
+@dataclass
+class Count:
+    """Messages, ``bytes`` of payload, ``frame_bytes`` with headers, and ``columns`` of d numbers in DATA messages."""
+
+    messages: int = 0
+    bytes: int = 0
+    frame_bytes: int = 0
+    columns: int = 0
+
+    def add(self, entry: dict[str, Any], columns: int = 0) -> None:
+        self.messages += 1
+        self.bytes += entry["bytes"]
+        self.frame_bytes += entry["frame_bytes"]
+        self.columns += columns
+
+
+@dataclass
+class RunSummary:
+    """Totals of one run, over all its starts with the same data.
+
+    ``unanswered`` counts calls to a neighbour that was not there: the next message to it was another call. They are in
+    no other count. ``partition`` is "features" where all sites have the same samples. ``data`` counts DATA messages
+    that were sent for the first time, which is how a run counts its traffic; ``again`` counts repeated ones;
+    ``by_epoch`` counts both, per epoch of membership. ``covariance_shaped``, ``sample_shaped`` and, where columns are
+    split, ``loading_shaped`` count DATA messages with an array of that shape; ``example`` is the first such message.
+    """
+
+    site: str = ""
+    run: str = ""
+    n_features: int = 0
+    n_samples: int = 0
+    privacy: str = "open"
+    partition: str = "samples"
+    starts: int = 0
+    first: str = ""
+    last: str = ""
+    total: Count = field(default_factory=Count)
+    unanswered: Count = field(default_factory=Count)
+    data: Count = field(default_factory=Count)
+    again: Count = field(default_factory=Count)
+    by_neighbour: dict[str, Count] = field(default_factory=dict)
+    by_kind: dict[str, Count] = field(default_factory=dict)
+    by_epoch: dict[int, Count] = field(default_factory=dict)
+    shapes: dict[str, int] = field(default_factory=dict)
+    largest: dict[str, Any] | None = None
+    covariance_shaped: int = 0
+    sample_shaped: int = 0
+    loading_shaped: int = 0
+    example: dict[str, Any] | None = None
+
+    @property
+    def facts(self) -> tuple[str | int, ...]:
+        """Values that are equal in all starts of one run."""
+        return self.site, self.run, self.n_features, self.n_samples, self.privacy, self.partition
+
+    @property
+    def masked(self) -> bool:
+        return self.privacy == "masked"
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether each site has its own columns of the same samples."""
+        return self.partition == "features"
+
+    @property
+    def length(self) -> int:
+        """Length of a vector that sites send: d, or N - 1 where columns are split."""
+        return self.n_samples - 1 if self.by_columns else self.n_features
+
+    @property
+    def pooled_columns(self) -> int:
+        """Upper bound on the columns of products with the pooled covariance that all sites of a masked run know.
+
+        For each sum a site sends its own part to one neighbour, or as the root it sends the sum to all neighbours. So
+        the neighbour that was sent the most columns gives a bound.
+        """
+        return max((count.columns for count in self.by_neighbour.values()), default=0)
+
+    @property
+    def enough_columns(self) -> int:
+        """Number of columns of B that are enough for the products C B to determine the covariance C.
+
+        N_i columns are enough, because the rank of C is at most N_i. Otherwise n columns leave (d - n)(d - n + 1) / 2
+        unknowns, and the diagonal of C, sent before the run, gives d equations for them. Where columns are split, C is
+        the Gram matrix of this site's columns: their number bounds its rank, and its diagonal is not sent.
+        """
+        if self.by_columns:
+            return max(1, min(self.length, self.n_features))
+        unseen = (math.isqrt(8 * self.n_features + 1) - 1) // 2
+        return max(1, min(self.n_features - unseen, self.n_samples))
+
+    def _add(self, entry: dict[str, Any]) -> None:
+        shapes = [tuple(shape) for shape in entry["shapes"]]
+        # An array (1, d, k) has k columns of d numbers.
+        columns = sum(shape[-1] for shape in shapes if len(shape) >= 3 and shape[-2] == self.length)
+        self.total.add(entry)
+        self.by_neighbour.setdefault(entry["to"], Count()).add(entry, 0 if entry["again"] else columns)
+        self.by_kind.setdefault(entry["kind"], Count()).add(entry)
+        if self.largest is None or entry["bytes"] > self.largest["bytes"]:
+            self.largest = entry
+        if entry["kind"] == DATA:
+            (self.again if entry["again"] else self.data).add(entry, columns)
+            self.by_epoch.setdefault(entry["epoch"], Count()).add(entry, columns)
+            self._add_shapes(entry, shapes)
+
+    def _add_shapes(self, entry: dict[str, Any], shapes: list[Shape]) -> None:
+        dtypes = [str(dtype) for dtype in entry.get("dtypes", ())]
+        for shape, dtype in zip(shapes, dtypes, strict=False):
+            name = f"{' x '.join(map(str, shape)) or 'a number'} {dtype}"
+            if name in self.shapes or len(self.shapes) < MAX_SHAPES:
+                self.shapes[name] = self.shapes.get(name, 0) + 1
+        covariance = any(is_covariance_shaped(shape, self.length) for shape in shapes)
+        samples = any(is_sample_shaped(shape, self.n_samples, self.n_features) for shape in shapes)
+        loadings = self.by_columns and any(self.n_features in shape for shape in shapes)
+        self.covariance_shaped += covariance
+        self.sample_shaped += samples
+        self.loading_shaped += loadings
+        if self.example is None and (covariance or samples or loadings):
+            self.example = entry
+
+
+@dataclass
+class Chain:
+    """Checks that each line holds the hash of the line before it.
+
+    ``broken`` has the numbers of lines with another hash. ``unlinked`` counts complete lines without a hash at the
+    start of the file, which an earlier version wrote. ``head`` is the hash of the last line: somebody who has a copy of
+    it can tell later whether lines were cut off the end. ``follows`` is the file that this one continues, and ``after``
+    the hash of its last line; both are empty if there is none.
+    """
+
+    lines: int = 0
+    unlinked: int = 0
+    follows: str = ""
+    after: str = ""
+    broken: list[int] = field(default_factory=list)
+    head: str = NO_LINE
+
+    def _add(self, line: bytes, entry: dict[str, Any] | None) -> None:
+        self.lines += 1
+        if entry is not None and entry["kind"] == ROTATED and self.lines == 1:
+            self.follows, self.after = entry["file"], str(entry.get("before"))
+            self.head = self.after
+        # A crash may leave a line that cannot be parsed. The hash in the next line covers it.
+        if entry is not None and "before" not in entry and self.unlinked == self.lines - 1:
+            self.unlinked += 1
+        elif entry is not None and entry.get("before") != self.head:
+            self.broken.append(self.lines)
+        self.head = hash_of(line)
+
+
+@dataclass
+class AuditSummary:
+    """The runs of an audit file; ``damaged`` has the numbers of the lines that could not be parsed."""
+
+    runs: list[RunSummary] = field(default_factory=list)
+    damaged: list[int] = field(default_factory=list)
+    chain: Chain = field(default_factory=Chain)
+
+    def __post_init__(self) -> None:
+        # The last call to each neighbour; the next message to it shows whether the call was answered.
+        self._calls: dict[str, dict[str, Any]] = {}
+
+    def _add(self, entry: dict[str, Any]) -> None:
+        if entry["kind"] == START:
+            self._start(entry)
+        if entry["kind"] in (START, ROTATED):
+            return
+        if not self.runs:
+            self.runs.append(RunSummary(first=entry["at"]))
+        run, to = self.runs[-1], entry["to"]
+        run.last = entry["at"]
+        called = self._calls.pop(to, None)
+        if called is not None and entry["kind"] == CALL:
+            run.unanswered.add(called)
+        elif called is not None:
+            run._add(called)
+        if entry["kind"] == CALL:
+            self._calls[to] = entry
+        else:
+            run._add(entry)
+
+    def _start(self, entry: dict[str, Any]) -> None:
+        """Continue the last run if it has this name and these data; otherwise begin another."""
+        self._count_open_calls()
+        names = str(entry.get("site", "")), str(entry.get("run", ""))
+        modes = str(entry.get("privacy", "open")), str(entry.get("partition", "samples"))
+        begun = RunSummary(*names, entry["n_features"], entry["n_samples"], *modes, first=entry["at"])
+        last = self.runs[-1] if self.runs else None
+        if last is None or last.facts != begun.facts:
+            last = begun
+            self.runs.append(last)
+        last.starts += 1
+        last.last = entry["at"]
+
+    def _count_open_calls(self) -> None:
+        """Calls after which no message followed count as unanswered."""
+        for called in self._calls.values():
+            self.runs[-1].unanswered.add(called)
+        self._calls.clear()
+
+
+def summary(path: str | os.PathLike[str]) -> AuditSummary:
+    """Read and check an audit file."""
+    found = AuditSummary()
+    for number, line in enumerate(read_lines(path), start=1):
+        entry = parse_line(line)
+        found.chain._add(line, entry)
+        if entry is None:
+            found.damaged.append(number)
+        else:
+            found._add(entry)
+    if not any(run.starts for run in found.runs):
+        raise UnreadableFileError(f"{path} is not an audit file; give the audit.jsonl of a site's out folder.")
+    found._count_open_calls()
+    return found
+
+
+def is_covariance_shaped(shape: Shape, n_features: int) -> bool:
+    """Whether an array contains a (d, d) matrix, or has an axis as long as such a matrix or its triangle."""
+    half = n_features * (n_features + 1) // 2
+    whole = len(shape) >= 2 and shape[-1] == shape[-2] == n_features
+    return n_features > 1 and (whole or any(size in (half, n_features**2) for size in shape))
+
+
+def is_sample_shaped(shape: Shape, n_samples: int, n_features: int) -> bool:
+    """Whether an array contains a matrix as large as the site's data, (N_i, d) or transposed."""
+    return len(shape) >= 2 and shape[-2:] in ((n_samples, n_features), (n_features, n_samples))

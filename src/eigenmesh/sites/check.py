@@ -1,0 +1,250 @@
+"""A dry run at one site: checks data, certificates and neighbours, and forecasts the traffic. Nothing is written."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import os
+import shutil
+import socket
+import ssl
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy import sparse
+
+from eigenmesh.arrays import ITEM_BYTES
+from eigenmesh.data import Source
+from eigenmesh.errors import EigenmeshError
+from eigenmesh.fitting import Forecast, plan
+from eigenmesh.masking import ALL_PAIRS_UP_TO, mask_rule
+from eigenmesh.sites.authority import dates, load_credentials
+from eigenmesh.sites.network_file import Manifest, differences
+from eigenmesh.sites.peer import alike
+from eigenmesh.sites.results import written_bytes
+from eigenmesh.sites.site import MAX_MESSAGE_BYTES, Address, Site, read_samples, require_terms
+from eigenmesh.transports.tls import manifest_of
+from eigenmesh.words import one_line, readable_bytes
+
+Verdict = Literal["ok", "note", "problem"]
+CONNECT_S = 5.0
+# A certificate with fewer days left should be renewed.
+SOON_DAYS = 30
+NUMBERS_AT_ONCE = 1 << 22
+MOST_NAMES = 5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of a check: its subject, the verdict, and what was found, with the fix if there is one."""
+
+    about: str
+    verdict: Verdict
+    text: str
+
+
+def check(site: Site) -> Iterator[Finding]:
+    """Everything that can be checked before a run. If one part fails, the others are still checked."""
+    certificates = list(_certificates(site))
+    yield from certificates
+    yield from _listening(site)
+    usable = all(finding.verdict != "problem" for finding in certificates)
+    found = {name: _neighbour(site, name, address, usable) for name, address in site.neighbours.items()}
+    yield from found.values()
+    try:
+        table = read_samples(site.data)
+    except EigenmeshError as error:
+        yield Finding("data", "problem", str(error))
+        yield _privacy(site)
+        yield _out(site, written_bytes(site))
+        return
+    yield _privacy(site, int(table.source.shape[0]))
+    yield from _data(site, table.source, table.feature_names)
+    n_samples, n_features = table.source.shape
+    manifest = Manifest.of(site, n_features, table.feature_names, n_samples)
+    yield Finding("run", "ok", f"{site.run!r}, manifest {manifest.digest[:16]}: the same at all sites that agree")
+    for name, address in site.neighbours.items():
+        if address is not None and found[name].verdict == "ok":
+            yield _manifest(site, manifest, name, address)
+    best = yield from _traffic(site, table.source)
+    yield _out(site, written_bytes(site, best, n_samples, n_features))
+
+
+def _certificates(site: Site) -> Iterator[Finding]:
+    try:
+        load_credentials(site.tls, site.name, site.fingerprints)
+    except EigenmeshError as error:
+        yield Finding("certificate", "problem", str(error))
+        return
+    for what, path in (("certificate", site.tls.certificate), ("authority", site.tls.ca)):
+        _, end = dates(path)
+        days = (end - dt.datetime.now(dt.UTC)).days
+        soon: Verdict = "note" if days < SOON_DAYS else "ok"
+        renew = "; renew it with eigenmesh site renew" if days < SOON_DAYS else ""
+        yield Finding(what, soon, f"valid until {end:%Y-%m-%d}, {days} days{renew}")
+    if site.fingerprints:
+        yield Finding("fingerprints", "ok", f"of the keys of all {len(site.fingerprints)} sites")
+    elif not site.settings.masked:
+        risk = "the authority could impersonate a site"
+        yield Finding("fingerprints", "note", f"none: {risk}; add them with eigenmesh site pin")
+
+
+def _privacy(site: Site, n_samples: int | None = None) -> Finding:
+    """What other sites would see, and whether this site meets the terms of the run."""
+    try:
+        require_terms(site, n_samples)
+    except EigenmeshError as error:
+        return Finding("privacy", "problem", str(error))
+    if not site.settings.masked:
+        return Finding("privacy", "note", "open: neighbours see the numbers that they add up; read the threat model")
+    colluding = f"; {len(site.sites) - 2} may collude" if len(site.sites) <= ALL_PAIRS_UP_TO else ""
+    return Finding("privacy", "ok", f"masked, {mask_rule(len(site.sites))} of {len(site.sites)} sites{colluding}")
+
+
+def _listening(site: Site) -> Iterator[Finding]:
+    if site.listen is None:
+        return
+    family = socket.AF_INET6 if ":" in site.listen.host else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((site.listen.host, site.listen.port))
+        except OSError as error:
+            why = f"{error.strerror}; is the peer running already, or is this not an address of this machine?"
+            yield Finding("listen", "problem", f"cannot listen on {site.listen}: {why}")
+            return
+    yield Finding("listen", "ok", f"{site.listen} is free")
+
+
+def _out(site: Site, needed: float) -> Finding:
+    """Whether the out folder exists or can be made, and has room for the files of a run."""
+    folder = site.out.folder
+    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not nearest.is_dir():
+        return Finding("out", "problem", f"{folder} cannot be a folder: {nearest} is a file; choose another out.folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return Finding("out", "problem", f"{folder} cannot be written: {nearest} is not writable; change its owner")
+    free = shutil.disk_usage(nearest).free
+    room = f"{folder} has {readable_bytes(free)} free; a run like this writes {readable_bytes(needed)} or more"
+    return Finding("out", "ok", room) if free > needed else Finding("out", "problem", f"{room}: free some space")
+
+
+def _neighbour(site: Site, name: str, address: Address | None, usable: bool) -> Finding:
+    """Try a TLS handshake with a neighbour that this site calls. One that calls this site cannot be tried."""
+    about = f"neighbour {name}"
+    if address is None:
+        return Finding(about, "ok", f"calls this site at {site.listen}")
+    if not usable:
+        return Finding(about, "note", f"{address} was not tried: this site has no certificate to show")
+    try:
+        certificate = _shake_hands(site, name, address)
+    except ssl.SSLError as error:
+        return Finding(about, "problem", f"{address} is up, but the handshake failed: {one_line(str(error))}")
+    except (ConnectionRefusedError, TimeoutError) as error:
+        why = error.strerror or f"no answer within {CONNECT_S:g} s"
+        return Finding(about, "note", f"{address} is not up, or a firewall is in the way: {why}")
+    except OSError as error:
+        return Finding(about, "problem", f"{address} cannot be reached: {error.strerror or error}")
+    until = dt.datetime.fromtimestamp(ssl.cert_time_to_seconds(str(certificate["notAfter"])), dt.UTC)
+    return Finding(about, "ok", f"{address} is up and accepts this site's certificate; its own ends {until:%Y-%m-%d}")
+
+
+def _shake_hands(site: Site, name: str, address: Address) -> dict[str, object]:
+    context = ssl.create_default_context(cafile=str(site.tls.ca))
+    context.load_cert_chain(site.tls.certificate, site.tls.key)
+    with (
+        socket.create_connection((address.host, address.port), CONNECT_S) as plain,
+        context.wrap_socket(plain, server_hostname=name) as secure,
+    ):
+        # In TLS 1.3 the listener checks the caller's certificate last: its first byte shows that it was accepted.
+        if not secure.recv(1):
+            raise ssl.SSLError("this site's certificate was not accepted")
+        return dict(secure.getpeercert() or {})
+
+
+def _manifest(site: Site, ours: Manifest, name: str, address: Address) -> Finding:
+    """Whether a neighbour that is up is set up for the same run; otherwise the fields that differ."""
+    about = f"manifest of {name}"
+    try:
+        credentials = load_credentials(site.tls, site.name, site.fingerprints)
+        theirs = Manifest.parse(manifest_of(name, str(address), credentials, ours.run_id, CONNECT_S))
+    except EigenmeshError as error:
+        return Finding(about, "problem", one_line(str(error)))
+    differing = differences(ours, theirs)
+    if differing:
+        return Finding(about, "problem", f"it is set up for a different run: {one_line('; '.join(differing))}")
+    return Finding(about, "ok", "the same as here")
+
+
+def _data(site: Site, samples: Source, names: tuple[str, ...] | None) -> Iterator[Finding]:
+    n_samples, n_features = samples.shape
+    named = f"{names[0]} .. {names[-1]}" if names else "without names; set data.feature_names to name them"
+    yield Finding("data", "ok", f"{n_samples:,} samples of {n_features:,} columns, {named}")
+    missing, constant = _columns(samples)
+    labels = names or tuple(f"column {number}" for number in range(n_features))
+    if missing.any():
+        fix = 'set missing = "mean" at all sites, or fill them in'
+        verdict: Verdict = "problem" if site.settings.asked.missing == "error" else "note"
+        yield Finding("missing", verdict, f"{int(missing.sum()):,} entries in {_listed(labels, missing > 0)}; {fix}")
+    if constant.any():
+        scaled = "columns that are constant at all sites cannot be scaled; drop them"
+        what = scaled if site.settings.asked.scale else "constant columns add no variance"
+        yield Finding("constant", "note", f"{_listed(labels, constant)}; {what}")
+
+
+def _columns(samples: Source) -> tuple[np.ndarray, np.ndarray]:
+    """Per column, the number of entries that are not finite, and whether all finite entries are equal: (d,) each."""
+    n_samples, d = samples.shape
+    missing, low, high = np.zeros(d, dtype=int), np.full(d, math.inf), np.full(d, -math.inf)
+    step = max(1, NUMBERS_AT_ONCE // d)
+    for start in range(0, n_samples, step):
+        rows = samples.read(slice(start, min(start + step, n_samples)))
+        chunk = np.asarray(rows.toarray() if sparse.issparse(rows) else rows, dtype=float)
+        finite = np.isfinite(chunk)
+        missing += (~finite).sum(axis=0)
+        low = np.minimum(low, np.where(finite, chunk, math.inf).min(axis=0))
+        high = np.maximum(high, np.where(finite, chunk, -math.inf).max(axis=0))
+    return missing, low >= high
+
+
+def _listed(names: tuple[str, ...], which: np.ndarray) -> str:
+    chosen = [names[place] for place in np.flatnonzero(which)]
+    more = f" and {len(chosen) - MOST_NAMES} more" if len(chosen) > MOST_NAMES else ""
+    return ", ".join(chosen[:MOST_NAMES]) + more
+
+
+def _traffic(site: Site, samples: Source) -> Generator[Finding, None, Forecast | None]:
+    """What a run would send if all sites had samples like those of this site; returns the forecast, if any."""
+    request = site.settings.request(site.data.covariance)
+    if site.settings.partition == "features":
+        yield Finding("forecast", "note", "none for split columns; all sites will know the scores of all samples")
+        yield from _messages(site, samples.shape[0] - 1)
+        return None
+    try:
+        best = plan(request, alike(site, samples)).best
+    except EigenmeshError as error:
+        yield Finding("forecast", "problem", str(error))
+        return None
+    if not math.isfinite(best.rounds):
+        words = f"{best.solver} does not reach tol = {request.tol:g} within {request.max_rounds:,} rounds on such data"
+        yield Finding("forecast", "problem", f"{words}; choose another solver or tolerance")
+        return None
+    share = f"{best.messages / len(site.sites):,.0f} messages with {readable_bytes(best.bytes / len(site.sites))}"
+    yield Finding("forecast", "ok", f"{best.rounds:,.0f} rounds; a site sends about {share}, by {best.averaging}")
+    yield from _messages(site, samples.shape[1])
+    return best
+
+
+def _messages(site: Site, d: int) -> Iterator[Finding]:
+    """The size of the largest message, if a vector has d numbers."""
+    request = site.settings.request(site.data.covariance)
+    k = request.n_components
+    if isinstance(k, int) and request.solver is not None:
+        size = ITEM_BYTES * request.solver.largest_message(k, d)
+        fits: Verdict = "ok" if size <= MAX_MESSAGE_BYTES else "problem"
+        columns = request.solver.columns(k, d)
+        most = "" if fits == "ok" else f", more than the limit of {readable_bytes(MAX_MESSAGE_BYTES)} per message"
+        largest = f"the largest has {readable_bytes(size)}{most}"
+        yield Finding("messages", fits, f"products of {d:,} x {columns:,}; {largest}")

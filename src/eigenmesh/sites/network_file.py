@@ -1,0 +1,341 @@
+"""The network file that ``eigenmesh site init`` reads, and the ``site.toml`` that it writes for each site."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from eigenmesh import __version__, graphs
+from eigenmesh.errors import InputError
+from eigenmesh.fitting import canonical, listed, matching
+from eigenmesh.graphs import TWO_WAY
+from eigenmesh.masking import mask_rule
+from eigenmesh.settings import AT_SITES
+from eigenmesh.sites.site import (
+    AUTHORITY_FILE,
+    CERTIFICATE_FILE,
+    FINGERPRINTS,
+    INCOMING,
+    KEY_FILE,
+    Address,
+    Fields,
+    RunSettings,
+    Schedule,
+    Site,
+    in_order,
+    read_fingerprints,
+    require_name,
+    require_run,
+    section,
+    site_graph,
+)
+
+WHAT = "a network file (eigenmesh site init --example prints one)"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+EXAMPLE = """\
+# `eigenmesh site init network.toml --out mesh` makes keys, certificates and settings for this network.
+run = "cohort-1"                  # name of the run; use a new name for a new run
+
+# Links between sites: pairs of names, or a topology such as "cycle", "complete" or "grid".
+edges = [["oslo", "bergen"], ["bergen", "trondheim"], ["trondheim", "oslo"]]
+# topology = "cycle"
+
+[[site]]
+name = "oslo"                     # the name in the certificate
+address = "pca.oslo.example:7400" # where the others reach it
+
+[[site]]
+name = "bergen"
+address = "pca.bergen.example:7400"
+# listen = "10.0.0.7:7400"        # where it listens; by default on this port of all its interfaces
+
+[[site]]
+name = "trondheim"                # no address: it calls its neighbours, and they never call it
+
+[settings]                        # the same at all sites
+n_components = 5
+partition = "samples"             # "features": each site has its own columns of the same samples, in the same order
+solver = "block-krylov"
+tol = 1e-6
+max_rounds = 5000
+scale = false                     # true: divide each column by its pooled standard deviation
+missing = "error"                 # "mean": replace missing entries by the pooled mean
+patience_s = 300                  # how long to wait for a silent neighbour
+join_s = 3600                     # how long to wait for a neighbour to start
+round_s = 3600                    # how long a neighbour may be alive and send no numbers
+on_loss = "wait"                  # then: "wait" parks the run, "abort" ends it, "continue" finishes without it
+privacy = "masked"                # nobody sees a site's numbers, only sums over all; "open": neighbours see them
+min_samples = 0                   # at all sites together; with fewer, the run ends before anything else is sent
+min_samples_per_site = 0
+# every_s, batch_rows and min_new_samples are for `eigenmesh site run --follow`
+"""
+
+
+@dataclass(frozen=True)
+class NetworkSite:
+    """One site of a network file; without an address its neighbours cannot call it.
+
+    ``joins`` and ``leaves`` are batches of a followed run; ``heir`` is the site that counts its samples afterwards.
+    """
+
+    name: str
+    address: Address | None
+    listen: Address | None
+    joins: int = 0
+    leaves: int | None = None
+    heir: str | None = None
+
+
+@dataclass(frozen=True)
+class NetworkFile:
+    """A network: its sites in order, the links between them, the settings for all, and fingerprints of known keys."""
+
+    path: Path
+    run: str
+    sites: tuple[NetworkSite, ...]
+    edges: tuple[tuple[str, str], ...]
+    settings: RunSettings
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(site.name for site in self.sites)
+
+    def site(self, name: str) -> NetworkSite:
+        return self.sites[self.names.index(name)]
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule(
+            {site.name: site.joins for site in self.sites if site.joins},
+            {site.name: site.leaves for site in self.sites if site.leaves is not None},
+            {site.name: site.heir for site in self.sites if site.heir is not None},
+        )
+
+    def neighbours(self, name: str) -> dict[str, Address | None]:
+        """Neighbours of a site, each with the address to call; None for a neighbour that calls this site.
+
+        Of two linked sites, the first in the file calls, unless the other has no address.
+        """
+        found: dict[str, Address | None] = {}
+        for first, second in self.edges:
+            if name not in (first, second):
+                continue
+            caller, called = (first, second) if self.site(second).address else (second, first)
+            other = second if name == first else first
+            found[other] = self.site(called).address if name == caller else None
+        return found
+
+
+def read_network_file(path: str | os.PathLike[str]) -> NetworkFile:
+    """Read and check a network file; every error names the line or the field, and the fix."""
+    fields = Fields.read(Path(path), WHAT)
+    fields.require_known(["run", "edges", "topology", "site", "settings", FINGERPRINTS])
+    run = fields.text("run", "run-1")
+    fields.checked("run", require_run, run)
+    sites = _sites(fields)
+    table = fields.table("settings")
+    settings = RunSettings.from_fields(table)
+    settings.require_hidden(len(sites), table)
+    edges = _edges(fields, tuple(site.name for site in sites), settings.asked.seed or 0)
+    pins = read_fingerprints(fields, tuple(site.name for site in sites))
+    network = NetworkFile(fields.path, run, sites, edges, settings, pins)
+    fields.checked("site", network.schedule.require_usable, network.names, edges)
+    for first, second in edges:
+        if not network.site(first).address and not network.site(second).address:
+            raise InputError(f"{fields.path}: {first} and {second} are linked, but neither has an address; add one.")
+    return network
+
+
+def _sites(fields: Fields) -> tuple[NetworkSite, ...]:
+    tables = fields.tables("site")
+    if not tables:
+        raise InputError(f"{fields.path} has no sites; add a table [[site]] with name and address for each site.")
+    found: dict[str, NetworkSite] = {}
+    for table in tables:
+        table.require_known(["name", "address", "listen", "joins", "leaves", "heir"])
+        name = table.text("name")
+        table.checked("name", require_name, name)
+        if name in found:
+            raise table.wrong("name", "is used by another site; names must be unique.")
+        address, listen = _address(table, "address"), _address(table, "listen")
+        if address is None and listen is not None:
+            raise table.error("listen", "is given without address; add the address at which others reach the site.")
+        if address is not None and listen is None:
+            # The same port on all interfaces; a loopback address stays one.
+            everywhere = Address("::" if ":" in address.host else "0.0.0.0", address.port)
+            listen = address if address.host in LOOPBACK else everywhere
+        leaves = table.whole("leaves", 1) if "leaves" in table else None
+        heir = table.text("heir") if "heir" in table else None
+        found[name] = NetworkSite(name, address, listen, table.whole("joins", 0, 0), leaves, heir)
+    return tuple(found.values())
+
+
+def _address(table: Fields, key: str) -> Address | None:
+    return table.checked(key, Address.parse, table.text(key)) if key in table else None
+
+
+def _edges(fields: Fields, names: tuple[str, ...], seed: int) -> tuple[tuple[str, str], ...]:
+    if ("edges" in fields) == ("topology" in fields):
+        raise InputError(f"{fields.path} must have edges or topology; give exactly one of them.")
+    if "edges" in fields:
+        edges = fields.pairs("edges")
+        fields.checked("edges", site_graph, names, edges)
+        return in_order(names, edges)
+    name = fields.text("topology", choices=tuple(TWO_WAY))
+    graph = fields.checked("topology", graphs.topology, name, len(names), seed=seed)
+    return in_order(names, [(names[a], names[b]) for a, b in graph.edges])
+
+
+def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] | None = None) -> str:
+    """The ``site.toml`` of one site: the graph, the addresses that it calls, the settings and the fingerprints."""
+    listen, neighbours = network.site(name).listen, network.neighbours(name)
+    lines = [
+        f"# {name}: settings of this site for `eigenmesh site run site.toml`. Paths are relative to this file.",
+        f"name = {_value(name)}",
+        f"run = {_value(network.run)}",
+        "",
+        "# The whole network by names; the same at all sites.",
+        f"sites = {_value(list(network.names))}",
+        f"edges = {_value([list(edge) for edge in network.edges])}",
+        "",
+    ]
+    if listen is not None and None in neighbours.values():
+        lines += ["# Where neighbours call this site.", f"listen = {_value(str(listen))}", ""]
+    lines += ["# metrics_port = 9400            # Prometheus metrics, on 127.0.0.1 only"]
+    if network.settings.masked and network.settings.on_loss == "continue":
+        lines += ["# The others may continue without a lost site. They then learn more about it: its own numbers."]
+        lines += ["agrees_to_continue = false       # the run begins once all sites set true"]
+    lines += [""]
+    lines += ["[neighbours]                     # an address to call, or incoming for one that calls this site"]
+    lines += [f"{other} = {_value(str(address or INCOMING))}" for other, address in neighbours.items()]
+    lines += ["", "[tls]", f'certificate = "{CERTIFICATE_FILE}"', f'key = "{KEY_FILE}"', f'ca = "{AUTHORITY_FILE}"', ""]
+    lines += [
+        "[data]",
+        'file = "data.csv"                # any file that eigenmesh fit reads; it is never sent',
+        '# columns = ["age", "bmi"]       # use these, in this order; the same at all sites',
+        '# drop = ["address"]             # or leave these out',
+        '# id_column = "patient"          # names the samples in scores; not a feature',
+        '# label_column = "diagnosis"     # another column that is not a feature',
+        '# weight_column = "count"        # how many samples a row stands for; not a feature',
+        '# categories.sex = ["f", "m"]    # one column of 0 and 1 per level; the same levels at all sites',
+        '# header = "yes"                 # the first line has names, even if all are numbers, as years are; or "no"',
+        '# delimiter = ";"                # delimiter and decimal are detected if left out',
+        '# decimal = ","',
+        '# feature_names = ["age", "bmi"] # what the columns must be called, in this order',
+        "",
+        "[out]",
+        'folder = "out"                   # result, audit, status and journal',
+        'scores = "scores.csv"            # scores of this site\'s own samples, which stay here; or .npz, .npy',
+        "",
+        "[settings]                       # the same at all sites",
+    ]
+    # TOML cannot express None. Where None is allowed it is the default, so it can be left out.
+    lines += [f"{key} = {_value(value)}" for key, value in network.settings.words.items() if value is not None]
+    if parameters := network.settings.solver_parameters:
+        lines += ["", "[settings.solver_parameters]"]
+        lines += [f"{key} = {_value(value)}" for key, value in parameters.items()]
+    lines += network.schedule.lines()
+    if pins := fingerprints or network.fingerprints:
+        lines += ["", *section(pins)]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    """A value in TOML: numbers, strings and lists look the same as in JSON."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+# The manifest: everything that all sites of a run must agree on before it starts, as one text.
+#
+# It contains no path and no address, and the number of samples only where all sites have the same samples.
+
+
+PROTOCOL = 3
+# Settings that all sites must have in common, but that are not in the request for a fit. With ``min_new_samples`` it is
+# so only in runs that are followed.
+SITE_SETTINGS = [one.name for one in fields(RunSettings) if one.name in AT_SITES and AT_SITES[one.name].agree]
+# A manifest is sent in one control message.
+MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The description of a run as JSON values; sites that agree have the same ``text``."""
+
+    content: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls, site: Site, n_features: int, feature_names: Sequence[str] | None, n_samples: int | None = None
+    ) -> Manifest:
+        """The manifest of this site, for data with these columns, or with these samples where columns are split."""
+        settings = site.settings
+        named = None if feature_names is None else listed(feature_names)
+        shared: dict[str, Any] = {"n_features": n_features, "feature_names": named}
+        if settings.partition == "features":
+            shared = {"n_samples": n_samples}
+        followed = {} if site.batch is None else {"batch": site.batch, "min_new_samples": settings.min_new_samples}
+        return cls(
+            {
+                "protocol": PROTOCOL,
+                "eigenmesh": __version__,
+                "run": site.run,
+                "sites": listed(site.sites),
+                "edges": listed([" - ".join(edge) for edge in site.edges]),
+                "weights": site.weights.digest,
+                "fingerprints": dict(site.fingerprints) or None,
+                **shared,
+                **matching.common_settings(settings.request()),
+                **{name: getattr(settings, name) for name in SITE_SETTINGS if name != "min_new_samples"},
+                "masks": mask_rule(len(site.sites)) if settings.masked else None,
+                **followed,
+            }
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Manifest:
+        """The manifest in a text from another site; raises InputError if it is not one."""
+        if len(text) > MAX_BYTES:
+            raise InputError(f"a manifest of {len(text)} characters is too long; at most {MAX_BYTES} are read.")
+        try:
+            content = json.loads(text)
+            canonical(content)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"the manifest is not plain JSON: {error}") from error
+        if not isinstance(content, dict):
+            raise InputError(f"the manifest is not a JSON object but a {type(content).__name__}.")
+        return cls(content)
+
+    @cached_property
+    def text(self) -> str:
+        """Canonical JSON: sorted keys, no white space, ASCII."""
+        return canonical(self.content)
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def batches_to(self, other: Manifest) -> int:
+        """How many batches the other manifest is ahead in the same followed run; 0 if they are of different runs."""
+        (run, batch), (their_run, theirs) = (
+            (one.content.get("run"), one.content.get("batch")) for one in (self, other)
+        )
+        return theirs - batch if run == their_run and type(batch) is type(theirs) is int else 0
+
+    @property
+    def run_id(self) -> bytes:
+        """16 bytes that identify the run; the same at all sites with the same manifest."""
+        return hashlib.sha256(f"eigenmesh run\n{self.digest}".encode()).digest()[:16]
+
+
+def differences(ours: Manifest, theirs: Manifest) -> list[str]:
+    """The fields that differ between two manifests, with both values; empty if and only if the digests are equal."""
+    return matching.differences(ours.content, theirs.content)

@@ -1,0 +1,357 @@
+"""One site in a run: connect, fit, sign and write the result. After a loss it stops or continues without lost sites."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from eigenmesh.data import FeatureShards, Shards, Source, Table
+from eigenmesh.errors import (
+    AbortedError,
+    DeadlineError,
+    DisagreementError,
+    EigenmeshError,
+    LostNeighbourError,
+    MembersChangedError,
+    ParkedError,
+    TransportError,
+)
+from eigenmesh.events import Ended, Lost, Planned
+from eigenmesh.fitting import Data, NodeData, Request, fit, node_data, planned, prepare
+from eigenmesh.graphs import Weights, metropolis
+from eigenmesh.protocol import ENDING, SET_UP, Membership, Run, Sent, Setup
+from eigenmesh.sites.audit import DATA, AuditWriter
+from eigenmesh.sites.authority import RevocationList, load_credentials
+from eigenmesh.sites.inbox import PutOffError
+from eigenmesh.sites.network_file import Manifest, differences
+from eigenmesh.sites.results import Outcome, ResultFiles, RunFolder, is_without_room, parked_without_room, result_digest
+from eigenmesh.sites.site import Site, fingerprint, read_samples, require_terms, site_graph
+from eigenmesh.sites.status import Reporter, Status
+from eigenmesh.transports.tls import CertificateKeyring, Credentials, Endpoint, Supervisor, TlsTransport
+
+# Connects a site to its neighbours: builds the transport from the site, its network and its run.
+
+
+@dataclass(frozen=True)
+class Connector:
+    """Everything that a site needs to connect, with any set of members.
+
+    ``length`` is the length of a vector that sites send.
+    """
+
+    site: Site
+    credentials: Credentials
+    manifest: Manifest
+    length: int
+
+    def connect(self, on_sent: Callable[[Sent], None], supervisor: Supervisor) -> Endpoint:
+        """This site's end of its links, from the journal if there is one.
+
+        ``on_sent`` is called with every message before it is sent; ``supervisor`` is that of the run.
+        """
+        site, settings = self.site, self.site.settings
+        addresses = {name: str(address) for name, address in site.neighbours.items() if address is not None}
+        manifest = self.manifest
+        setup = Setup(
+            site.name,
+            site.sites,
+            site.edges,
+            frozenset(addresses),
+            Run(manifest.run_id, manifest.text, settings.largest_message(self.length), _compare, _batches_to),
+            CertificateKeyring(self.credentials, RevocationList(site.tls.ca).is_revoked, site.fingerprints),
+            patience_s=settings.patience_s,
+            join_s=settings.join_s,
+            # A neighbour that is alive may itself be waiting for one that has not joined yet.
+            round_s=settings.round_s + settings.join_s,
+            on_loss=settings.on_loss,
+            masked=settings.masked,
+        )
+        return Endpoint(
+            setup,
+            self.credentials,
+            addresses,
+            listen=None if site.listen is None else str(site.listen),
+            journal=site.out.journal,
+            on_sent=on_sent,
+            supervisor=supervisor,
+        )
+
+
+def _compare(ours: str, theirs: str) -> list[str]:
+    return differences(Manifest.parse(ours), Manifest.parse(theirs))
+
+
+def _batches_to(ours: str, theirs: str) -> int:
+    return Manifest.parse(ours).batches_to(Manifest.parse(theirs))
+
+
+# The samples that a peer computes on: those of one file, or those of a batch of a followed run.
+
+
+class OwnSamples(Protocol):
+    """The samples of a site in one run.
+
+    ``fingerprint`` identifies the samples from before the run; it is kept to detect changes, and never sent.
+    """
+
+    feature_names: tuple[str, ...] | None
+    n_features: int
+    n_samples: int
+    fingerprint: str
+
+    def request(self) -> Request:
+        """What the run is asked to find."""
+
+    def settle(self, transport: TlsTransport) -> Table:
+        """The samples of the run, which no longer change after this call; all sites call it first."""
+
+    def data(self, shards: Shards, weights: Weights, transport: TlsTransport) -> Data:
+        """These samples at their node of the network."""
+
+    def start(self) -> np.ndarray | None:
+        """A basis (d, K) to begin from, the same at all sites; None for a random one."""
+
+
+class OneFile:
+    """The samples of the file that ``site.toml`` names."""
+
+    def __init__(self, site: Site) -> None:
+        self.site, self.table = site, read_samples(site.data)
+        self.n_samples, self.n_features = map(int, self.table.source.shape)
+        self.feature_names = self.table.feature_names
+        require_terms(site, self.n_samples)
+        # To detect that the data have changed between a crash and a restart.
+        self.fingerprint = fingerprint(site.data)
+
+    def request(self) -> Request:
+        """The settings of ``site.toml``."""
+        return self.site.settings.request(self.site.data.covariance)
+
+    def settle(self, transport: TlsTransport) -> Table:
+        """The table as it was read at the start."""
+        return self.table
+
+    def data(self, shards: Shards, weights: Weights, transport: TlsTransport) -> Data:
+        """The rows of the file, at this node."""
+        return node_data(shards, weights, transport)
+
+    def start(self) -> np.ndarray | None:
+        """None: the run begins from a random basis."""
+        return None
+
+
+# Reserved file descriptors: strangers who open many connections cannot prevent the result from being written.
+
+
+# Enough for the model, its numbers, their temporary files, a folder to flush, the status and the log.
+SPARE = 32
+
+
+class SpareDescriptors:
+    """Raises this process's limit on open files as far as allowed, and holds some descriptors until ``release``."""
+
+    def __init__(self, count: int = SPARE) -> None:
+        with contextlib.suppress(ImportError, ValueError, OSError):
+            import resource
+
+            _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        self._held = [os.open(os.devnull, os.O_RDONLY) for _ in range(count)]
+
+    def release(self) -> None:
+        """Make the descriptors available; may be called more than once."""
+        while self._held:
+            os.close(self._held.pop())
+
+
+logger = logging.getLogger(__name__)
+
+START_AGAIN = "Start all sites again once that is fixed."
+# Signed instead of a result when a batch is put off.
+PUT_OFF = hashlib.sha256(b"eigenmesh batch put off").hexdigest()
+STOPPED = "stopped by its operator; start all sites again to continue"
+
+
+class Peer:
+    """A site in a run. The constructor makes all checks that need no neighbour.
+
+    ``listener`` is called about every second with the status, in another thread. ``own`` are the site's samples; by
+    default those of the file in its ``site.toml``.
+    """
+
+    def __init__(
+        self, site: Site, listener: Callable[[Status], None] | None = None, own: OwnSamples | None = None
+    ) -> None:
+        credentials = load_credentials(site.tls, site.name, site.fingerprints)
+        self.own = own = OneFile(site) if own is None else own
+        self.by_columns = site.settings.partition == "features"
+        self.request = own.request()
+        self.manifest = Manifest.of(site, own.n_features, own.feature_names, own.n_samples)
+        # The run id depends on the settings, so a run with different settings gets a different journal.
+        run = f"{site.run}-{self.manifest.run_id.hex()[:8]}"
+        self.site = site = replace(site, out=replace(site.out, run=run))
+        length = own.n_samples if self.by_columns else own.n_features
+        self.connector = Connector(site, credentials, self.manifest, length)
+        self.run_folder = RunFolder(site.out, own.fingerprint)
+        with parked_without_room(site.name):
+            self.files = ResultFiles(site, self.manifest, self.run_folder)
+        # The last healthy estimate (d, K), to continue from after a loss.
+        self.estimate: np.ndarray | None = None
+        # Of all threads and tasks; the first that ends with an exception ends the run.
+        self.supervisor = Supervisor()
+        self.reporter = Reporter(site, listener, self.supervisor)
+
+    def run(self) -> Outcome:
+        """Take part until the result is written, or the run is parked, aborted or fails."""
+        done = self.files.written_before()
+        if done is not None:
+            # A crash after the result was written may have left the folder to resume from.
+            self.run_folder.remove()
+            return done
+        with parked_without_room(self.site.name):
+            self.run_folder.open()
+            audit = self._audit()
+        self.spare = SpareDescriptors()
+        with audit, self.reporter:
+            try:
+                with parked_without_room(self.site.name):
+                    outcome = self._epochs(audit)
+            except BaseException as error:
+                self.spare.release()
+                self.run_folder.close(was_heard=audit.messages > 0)
+                self.reporter.end(_ended_by(error))
+                raise
+            self.reporter.end(Ended("done", outcome.converged) if outcome.fit is None else outcome.fit.result.ended)
+            return outcome
+
+    def _audit(self) -> AuditWriter:
+        site, own, modes = self.site, self.own, (self.site.settings.asked.privacy, self.site.settings.partition)
+        facts = site.run_and_batch, own.n_features, own.n_samples
+        return AuditWriter(site.out.audit, site.name, *facts, *modes, site.out.audit_bytes, self.supervisor)
+
+    def _epochs(self, audit: AuditWriter) -> Outcome:
+        """Run with all sites. If sites are lost and ``on_loss`` is "continue", run again with the remaining ones."""
+
+        def record(sent: Sent) -> None:
+            if sent.kind == DATA:
+                self.run_folder.note_sent()
+            audit.record(sent)
+
+        endpoint = self.connector.connect(record, self.supervisor)
+        try:
+            transport = TlsTransport(endpoint)
+            while True:
+                view = Membership(self.site.name, self.site.sites, self.site.edges, endpoint.lost)
+                self.reporter.follow(transport, view)
+                try:
+                    outcome = self._fit(transport, view, _array(endpoint.start))
+                except MembersChangedError as error:
+                    left = Membership(self.site.name, self.site.sites, self.site.edges, error.lost)
+                    self.reporter.log.emit(Lost(left.missing, str(error)))
+                    logger.warning("%s Lost: %s.", error, ", ".join(left.missing) or "links only")
+                    transport = transport.next_epoch(_bytes(self.estimate))
+                    continue
+                owed = endpoint.close()
+                if not owed:
+                    self.run_folder.remove()
+                return replace(outcome, owed=owed)
+        except KeyboardInterrupt:
+            endpoint.stop(f"{STOPPED}.", parks=True)
+            raise
+        except AbortedError:
+            raise
+        except BaseException as error:
+            if isinstance(error, LostNeighbourError):
+                self.reporter.log.emit(Lost(error.neighbours, str(error)))
+            # Other sites see the message only if it is about links or settings: others could reveal data or paths.
+            public, full = isinstance(error, TransportError | DisagreementError), is_without_room(error)
+            reason = str(error) if public else f"{type(error).__name__}; ask its operator."
+            endpoint.stop(f"its disk is full. {START_AGAIN}" if full else reason, parks=full)
+            raise
+        finally:
+            endpoint.close()
+
+    def _fit(self, transport: TlsTransport, view: Membership, start: np.ndarray | None) -> Outcome:
+        members, table = view.members, self.own.settle(transport)
+        held: dict[str, Any] = {"ids": [transport.rank], "n_nodes": transport.size, "node_names": members}
+        if self.by_columns:
+            shards: Shards = FeatureShards.from_list([table.source], sample_ids=[table.ids], **held)
+        else:
+            shards = Shards.from_list([table.source], **held)
+        shards = shards.weighted([table.weights])
+        weights = metropolis(site_graph(members, [link for link in view.links if link[0] in members]))
+        # After a loss the remaining sites start from the average of their latest estimates.
+        average, log = bool(view.lost), self.reporter.log
+        start = self.own.start() if start is None and not average else start
+        try:
+            prepared = prepare(self.request, self.own.data(shards, weights, transport))
+            transport.compare(SET_UP)
+            found = fit(prepared, start, average_start=average, events=log, on_estimate=self._keep, share=True)
+        except PutOffError as error:
+            return self.files.put_off(view, transport.sign(PUT_OFF), str(error))
+        except MembersChangedError:
+            raise
+        except Exception:
+            # If sites were told different numbers, later sums are noise, and errors due to it say little.
+            with contextlib.suppress(DeadlineError, ParkedError):
+                transport.compare(ENDING)
+            raise
+        signed = transport.sign(result_digest(found))
+        self.spare.release()
+        try:
+            return self.files.write(found, view, signed, table)
+        except OSError as error:
+            reason = f"its result cannot be written: {error.strerror or error}. {START_AGAIN}"
+            transport.park(reason)
+            raise ParkedError(f"{self.site.name} parked the run: {reason}") from error
+
+    def _keep(self, estimate: np.ndarray) -> None:
+        self.estimate = estimate
+
+
+def _bytes(array: np.ndarray | None) -> bytes:
+    if array is None:
+        return b""
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _array(data: bytes) -> np.ndarray | None:
+    return np.load(io.BytesIO(data), allow_pickle=False) if data else None
+
+
+def _ended_by(error: BaseException) -> Ended:
+    if isinstance(error, KeyboardInterrupt):
+        return Ended("stopped", message=STOPPED)
+    stopped = "parked" if isinstance(error, ParkedError) else "aborted"
+    return Ended(stopped if isinstance(error, AbortedError) else "failed", message=str(error) or type(error).__name__)
+
+
+# A forecast of what a run would cost, as if all sites had samples like those of this one. Nothing is sent.
+
+
+def alike(site: Site, samples: Source) -> NodeData:
+    """The data of a simulated run in which every site has these samples."""
+    shards = Shards.from_list([samples] * len(site.sites), node_names=site.sites)
+    return NodeData(shards, site.weights)
+
+
+def forecast(site: Site) -> Planned | None:
+    """The planner's forecast for the run of a site.toml; None where columns are split, or samples cannot be read."""
+    if site.settings.partition == "features":
+        return None
+    try:
+        samples = read_samples(site.data).source
+    except EigenmeshError:
+        # The samples may arrive later, or only the peer may be allowed to read them.
+        return None
+    return planned(site.settings.request(site.data.covariance), alike(site, samples))

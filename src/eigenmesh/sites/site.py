@@ -1,0 +1,884 @@
+"""One site of a network, as its ``site.toml`` describes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ParamSpec, TypeVar
+
+import networkx as nx
+
+from eigenmesh.averaging import Integers, Tree
+from eigenmesh.certificate import COLUMNS as PROBE_COLUMNS
+from eigenmesh.data import (
+    Block,
+    CovarianceKind,
+    Table,
+    TableOptions,
+    aligned,
+    all_files_of,
+    read_table,
+    require_distinct,
+    scores_file,
+)
+from eigenmesh.errors import DataError, EigenmeshError, GraphError, InputError, UnknownNameError, UnreadableFileError
+from eigenmesh.fitting import require_goes_with
+from eigenmesh.graphs import Weights, from_networkx, metropolis, require_connected
+from eigenmesh.masking import MIN_SITES
+from eigenmesh.settings import AT_SITES, Names, OnLoss, Partition, Request, Setting, parse_covariance
+from eigenmesh.solvers import SOLVERS, Solver
+from eigenmesh.words import canonical_name
+
+# Reads tables of a TOML file field by field; errors name the file, the line and the field.
+
+
+# The settings of a thousand sites are far smaller. A data file given by mistake is refused at once.
+MAX_BYTES = 4 * 2**20
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Fields:
+    """One table of a TOML file.
+
+    Every getter raises InputError with the line, the value and its bound. ``default=None`` makes a field required.
+    """
+
+    def __init__(self, path: Path, text: str, content: dict[str, Any], header: str = "", index: int = 0) -> None:
+        self.path, self.content, self.header = path, content, header
+        self._text, self._index = text, index
+
+    @classmethod
+    def read(cls, path: Path, what: str) -> Fields:
+        """The top table of a TOML file; ``what`` describes the expected file in errors."""
+        try:
+            if path.is_file() and path.stat().st_size > MAX_BYTES:
+                raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
+            text = path.read_text(encoding="utf-8-sig")
+            return cls(path, text, tomllib.loads(text))
+        except FileNotFoundError as error:
+            raise UnreadableFileError(f"{path} does not exist; give the path of {what}.") from error
+        except OSError as error:
+            raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; give the path of {what}.") from error
+        except ValueError as error:
+            raise UnreadableFileError(f"{path} is not TOML: {error}; {what} is a short TOML file.") from error
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.content
+
+    def require_known(self, known: Sequence[str]) -> None:
+        """Raise for the first unknown field, with the closest known one."""
+        for key in self.content:
+            if key not in known:
+                raise UnknownNameError(f"field in {self.place(key)}{self._in_table()}", key, known)
+
+    def place(self, key: str) -> str:
+        """The file and, if it can be found, the line of a field."""
+        line = _line_of(self._text, self.header, self._index, key)
+        return str(self.path) if line is None else f"{self.path}, line {line}"
+
+    def error(self, key: str, message: str) -> InputError:
+        return InputError(f"{self.place(key)}: {self._full_name(key)} {message}")
+
+    def wrong(self, key: str, wanted: str) -> InputError:
+        """An error about the value of a field."""
+        return self.error(key, f"= {self.content[key]!r} {wanted}")
+
+    def checked(self, key: str, check: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of ``check``; its errors get the place of the field."""
+        try:
+            return check(*args, **kwargs)
+        except InputError as error:
+            raise self.error(key, f"is not valid: {error}") from error
+
+    def setting(self, key: str, row: Setting) -> Any:
+        """The value of a setting of the table, or its default; names as the library writes them."""
+        if key not in self.content:
+            return row.default_at("site")
+        value, written = self.content[key], [one for one in row.allowed if one.written]
+        for names in written:
+            if isinstance(names, Names) and isinstance(value, str) and (len(written) == 1 or names.accepts(value)):
+                return canonical_name(f"{self._full_name(key)} in {self.place(key)}", value, names.known)
+        if not any(one.accepts(value) for one in written):
+            words = row.allowed_words(written=True).replace("True or False", "true or false, without quotes,")
+            raise self.wrong(key, f"must be {words}.")
+        return value
+
+    def text(self, key: str, default: str | None = None, choices: Sequence[str] = ()) -> str:
+        """A string; if there are choices, the canonical name of one of them."""
+        value = self._value(key, default)
+        if not isinstance(value, str) or not value:
+            raise self.wrong(key, "must be a string in quotes, and not empty.")
+        return canonical_name(f"{self._full_name(key)} in {self.place(key)}", value, choices) if choices else value
+
+    def whole(self, key: str, least: int, default: int | None = None, most: int | None = None) -> int:
+        value = self._value(key, default)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or value < least or (most is not None and value > most):
+            bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+            raise self.wrong(key, f"must be a whole number {bounds}.")
+        return int(value)
+
+    def number(self, key: str, above: float, below: float, default: float | None = None) -> float:
+        """A number strictly between two bounds."""
+        value = self._value(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not above < value < below:
+            raise self.wrong(key, f"must be a number strictly between {above:g} and {below:g}.")
+        return float(value)
+
+    def at_least(self, key: str, least: float, below: float, default: float | None = None) -> float:
+        """A number of at least ``least`` and less than ``below``."""
+        value = self._value(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < below:
+            raise self.wrong(key, f"must be a number from {least:g} to below {below:g}.")
+        return float(value)
+
+    def flag(self, key: str, default: bool | None = None) -> bool:
+        value = self._value(key, default)
+        if not isinstance(value, bool):
+            raise self.wrong(key, "must be true or false, without quotes.")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        values = self._value(key, None)
+        if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
+            raise self.wrong(key, 'must be a list of strings, such as ["one", "two"].')
+        return tuple(values)
+
+    def column(self, key: str) -> str | int:
+        """A column by name, or by number from 0."""
+        return self.whole(key, 0) if isinstance(self.content.get(key), int) else self.text(key)
+
+    def columns(self, key: str) -> tuple[str | int, ...]:
+        """A list of columns by name, or by number from 0."""
+        values = self._value(key, None)
+        plain = isinstance(values, list) and not any(isinstance(value, bool) for value in values)
+        if not plain or not all(isinstance(value, str | int) for value in values):
+            raise self.wrong(key, 'must be a list of names or numbers of columns, such as ["age", "bmi"].')
+        return tuple(values)
+
+    def pairs(self, key: str) -> tuple[tuple[str, str], ...]:
+        values = self._value(key, None)
+        if not isinstance(values, list):
+            raise self.wrong(key, 'must be a list of pairs, such as [["one", "two"], ["two", "three"]].')
+        for value in values:
+            if not isinstance(value, list) or len(value) != 2 or not all(isinstance(name, str) for name in value):
+                raise self.error(key, f'has {value!r}, which is not a pair of names; write ["one", "two"].')
+        return tuple((first, second) for first, second in values)
+
+    def table(self, key: str, required: bool = False) -> Fields:
+        """A table within this one; empty if it is missing."""
+        value = self.content.get(key, {})
+        if not isinstance(value, dict):
+            raise self.wrong(key, f"must be a table; write [{self._full_name(key)}] and its fields below.")
+        if required and key not in self.content:
+            raise InputError(f"{self.path} has no table [{self._full_name(key)}]; add it.")
+        return Fields(self.path, self._text, value, self._full_name(key))
+
+    def tables(self, key: str) -> list[Fields]:
+        """A list of tables, each written as ``[[key]]``."""
+        values = self.content.get(key, [])
+        if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+            raise self.wrong(key, f"must be a list of tables; write [[{key}]] and its fields below, once for each.")
+        return [Fields(self.path, self._text, value, key, index) for index, value in enumerate(values)]
+
+    def _value(self, key: str, default: Any) -> Any:
+        value = self.content.get(key, default)
+        if value is None:
+            where = self.place("") if self.header else str(self.path)
+            raise InputError(f"{where}: {self._full_name(key)} is missing; add {key}{self._in_table()}.")
+        return value
+
+    def _full_name(self, key: str) -> str:
+        return f"{self.header}.{key}" if self.header and key else key or self.header
+
+    def _in_table(self) -> str:
+        return f" in [{self.header}]" if self.header else ""
+
+
+def _line_of(text: str, header: str, index: int, key: str) -> int | None:
+    """The line number of a field; None if it is written in an unusual style, such as in an inline table."""
+    current, seen = "", 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        if found := re.match(r"\s*\[{1,2}\s*([^\[\]\s]+)\s*\]{1,2}\s*(#.*)?$", line):
+            current, repeated = found.group(1), line.lstrip().startswith("[[")
+            seen += current == header and repeated
+            if current == header and not key and (not repeated or seen == index + 1):
+                return number
+        elif current == header and seen in (0, index + 1) and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line):
+            return number if key else None
+    return None
+
+
+# Settings that all sites of a run must have in common.
+
+
+# TLS writes at most a C int of bytes at once; this leaves room for the header of a frame. A sender refuses a larger
+# message, with its size.
+MAX_MESSAGE_BYTES = (1 << 31) - (1 << 20)
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Settings of a run, as the table ``eigenmesh.settings.AT_SITES`` describes them.
+
+    Attributes
+    ----------
+    asked : Request
+        The settings of the fit.
+    partition, on_loss, .. : object
+        Those of sites alone, under the names of the table.
+    """
+
+    asked: Request
+    partition: Partition
+    patience_s: float
+    join_s: float
+    round_s: float
+    on_loss: OnLoss
+    every_s: float
+    batch_rows: int
+    min_new_samples: int
+    min_samples_per_site: int
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> RunSettings:
+        """Read and check the table ``[settings]``."""
+        fields.require_known([*AT_SITES, "solver_parameters"])
+        values = {key: fields.setting(key, row) for key, row in AT_SITES.items()}
+        solver = _solver(fields, values.pop("solver"))
+        own = {one.name: values.pop(one.name) for one in dataclasses.fields(cls) if one.name in values}
+        # Every other average shows the numbers of all sites to every site: see the threat model.
+        asked = Request.parse(solver=solver, averaging=Tree(), random_state=values.pop("seed"), **values)
+        return cls(asked, **own)
+
+    def require_hidden(self, count: int, fields: Fields) -> None:
+        """Raise where masks would hide nothing, or the solver cannot go with them, for this many sites."""
+        if self.masked and count < MIN_SITES:
+            why = "with two sites each finds the other's numbers by subtraction, so masks hide nothing"
+            raise fields.error("privacy", f'must be "open": {why}; write that if acceptable, or add a third site.')
+        if self.masked:
+            try:
+                require_goes_with(self.solver, Integers())
+            except InputError as error:
+                default = "" if "privacy" in fields else " (the default for three sites or more)"
+                raise fields.error("privacy", f'= "masked"{default}: {error} Or write privacy = "open".') from error
+
+    @property
+    def masked(self) -> bool:
+        return self.asked.masked
+
+    @property
+    def solver(self) -> Solver:
+        """The solver, which a file of sites always names."""
+        if self.asked.solver is None:
+            raise InputError('solver = "auto" is not for sites: write the name of one.')
+        return self.asked.solver
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """The settings as a file has them; None for what is left out there."""
+        own = vars(self)
+        words = {key: own[key] if key in own else getattr(self.asked, key) for key in AT_SITES}
+        return {**words, "solver": self.solver.name}
+
+    @property
+    def solver_parameters(self) -> dict[str, Any]:
+        """The parameters of the solver that are not its defaults."""
+        usual = type(self.solver)()
+        given = {name: getattr(self.solver, name) for name in SOLVERS[self.solver.name].__dataclass_fields__}
+        return {name: value for name, value in given.items() if value != getattr(usual, name)}
+
+    def request(self, covariance: str = "auto") -> Request:
+        """The request for the fit at a site; each site chooses how it holds its covariance."""
+        return replace(self.asked, covariance=parse_covariance(covariance))
+
+    def largest_message(self, length: int) -> int:
+        """Bytes of the largest message: of an iteration, the PCA certificate, the moments or a check.
+
+        ``length`` is the length of a vector: d, or N where columns are split.
+        """
+        d, wanted = length, self.asked.n_components
+        # To explain a share of the variance may take all components.
+        k = min(wanted, d) if isinstance(wanted, int) else d
+        iteration = int(self.solver.largest_message(k, d))
+        # Moments have up to three numbers per column; as integers, each takes two words.
+        return min(8 * (max(iteration, d * max(k, PROBE_COLUMNS), 2 * (3 * d + 1)) + 4096), MAX_MESSAGE_BYTES)
+
+
+def _solver(fields: Fields, name: str) -> Solver:
+    """The solver of this name, with the parameters in the table below."""
+    if name == "auto":
+        raise UnknownNameError(f"settings.solver in {fields.place('solver')}", name, SOLVERS)
+    below = fields.table("solver_parameters")
+    known = [known.name for known in dataclasses.fields(SOLVERS[name])]
+    for key, value in below.content.items():
+        if key not in known:
+            if not known:
+                raise InputError(f"{below.place(key)}: {name} has no parameters; remove {key}.")
+            raise UnknownNameError(f"parameter of {name} in {below.place(key)}", key, known)
+        if not isinstance(value, bool | int | float | str):
+            raise below.wrong(key, "must be a number, a string, true or false.")
+    try:
+        solver: Solver = SOLVERS[name](**below.content)
+    except (EigenmeshError, TypeError) as error:
+        raise fields.error("solver_parameters", f"do not fit {name}: {error}") from error
+    return solver
+
+
+# Names and addresses of sites.
+
+
+# "ca" is the folder of the certificate authority, next to the folders of the sites.
+RESERVED = ("ca",)
+_NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def require_name(name: str) -> None:
+    """Raise unless the name of a site is valid in an X.509 certificate and as a folder."""
+    if not _NAME.fullmatch(name):
+        rule = "use 1 to 63 lower-case letters, digits and hyphens, starting with a letter, not ending with a hyphen."
+        raise InputError(f"{name!r} is not a valid site name; {rule}")
+    if name in RESERVED:
+        raise InputError(f"{name!r} is reserved for the folder of the certificate authority; choose another name.")
+
+
+def require_run(run: str) -> None:
+    """Raise unless this is a valid name of a run."""
+    if not _RUN.fullmatch(run):
+        rule = "use 1 to 64 letters, digits, dots, hyphens and underscores, starting with a letter or digit."
+        raise InputError(f"{run!r} is not a valid run name; {rule}")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Host and port of a site."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """``host:port``; an IPv6 address is in brackets, ``[::1]:7400``."""
+        found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})", text)
+        if not found or not 1 <= int(found.group(3)) <= 65535:
+            raise InputError(f"{text!r} is not an address; write host:port with a port from 1 to 65535.")
+        return cls(found.group(1) or found.group(2), int(found.group(3)))
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def site_graph(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> nx.Graph:
+    """The graph on 0 .. M - 1 in the order of ``sites``; it must be connected."""
+    graph = nx.Graph()
+    graph.add_nodes_from(sites)
+    for first, second in edges:
+        for name in (first, second):
+            if name not in graph:
+                raise GraphError(f"the link {first} - {second} names {name!r}, which is not a site; add or correct it.")
+        if first == second:
+            raise GraphError(f"the link {first} - {second} joins a site to itself; remove it.")
+        if graph.has_edge(first, second):
+            raise GraphError(f"the link {first} - {second} is given twice; remove one.")
+        graph.add_edge(first, second)
+    numbered = from_networkx(graph)
+    require_connected(numbered)
+    return numbered
+
+
+def in_order(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Links sorted by the order of ``sites``; the two ends of each link are sorted in the same way."""
+    place = {name: number for number, name in enumerate(sites)}
+    pairs = [sorted(edge, key=place.__getitem__) for edge in edges]
+    return tuple((a, b) for a, b in sorted(pairs, key=lambda pair: (place[pair[0]], place[pair[1]])))
+
+
+# The members of each batch of a followed run: sites that join, sites that leave, and heirs of their samples.
+
+
+SCHEDULE = ("joins", "leaves", "heirs")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The changes of membership. All sites must know a change before the batch that it begins with.
+
+    Attributes
+    ----------
+    joins : the first batch with the site; 0 for sites that are not named.
+    leaves : the first batch without the site.
+    heirs : for a site that leaves, the site that counts its samples from then on; without one they are removed.
+    """
+
+    joins: Mapping[str, int] = field(default_factory=dict)
+    leaves: Mapping[str, int] = field(default_factory=dict)
+    heirs: Mapping[str, str] = field(default_factory=dict)
+
+    def members(self, sites: Sequence[str], batch: int) -> tuple[str, ...]:
+        """The sites of a batch, in the order of the network."""
+        return tuple(name for name in sites if self.joins.get(name, 0) <= batch < self.leaves.get(name, batch + 1))
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        """Batch 0, and all batches whose members differ from those of the batch before."""
+        return tuple(sorted({0, *self.joins.values(), *self.leaves.values()}))
+
+    def handed_over(self, name: str, batch: int) -> tuple[str, ...]:
+        """The sites whose samples this site counts in this batch, because it is their heir."""
+        return tuple(left for left, heir in self.heirs.items() if heir == name and self.leaves[left] <= batch)
+
+    def require_usable(self, sites: Sequence[str], edges: Sequence[tuple[str, str]]) -> None:
+        """Raise unless the members of every batch form a connected graph, and every heir is present in time."""
+        for name in (*self.joins, *self.leaves, *self.heirs, *self.heirs.values()):
+            if name not in sites:
+                raise InputError(f"{name!r} is not a site of this network ({', '.join(sites)}).")
+        for name in self.leaves:
+            if self.leaves[name] <= self.joins.get(name, 0):
+                raise InputError(f"{name} leaves in batch {self.leaves[name]}, before it joins; give a later batch.")
+        for name, heir in self.heirs.items():
+            if name not in self.leaves or heir not in self.members(sites, self.leaves[name]):
+                raise InputError(f"{heir} cannot be the heir of {name}: it must be a member when {name} leaves.")
+        for batch in self.changes:
+            members = self.members(sites, batch)
+            if not members:
+                raise InputError(f"no site is in batch {batch}; let sites join earlier or leave later.")
+            site_graph(members, [edge for edge in edges if set(edge) <= set(members)])
+
+    def lines(self) -> list[str]:
+        """The tables of a site.toml."""
+        found = []
+        for name, words in zip(
+            SCHEDULE, ("first batch of a site", "first batch without it", "who counts its samples"), strict=True
+        ):
+            if values := getattr(self, name):
+                quote = '"' if name == "heirs" else ""
+                found += ["", f"[{name}]".ljust(33) + f"# {words}; the same at all sites"]
+                found += [f"{key} = {quote}{value}{quote}" for key, value in values.items()]
+        return found
+
+
+def read_schedule(fields: Fields, sites: Sequence[str], edges: Sequence[tuple[str, str]]) -> Schedule:
+    """The tables ``[joins]``, ``[leaves]`` and ``[heirs]``."""
+    joins, leaves, heirs = (fields.table(name) for name in SCHEDULE)
+    schedule = Schedule(
+        {name: joins.whole(name, 0) for name in joins.content},
+        {name: leaves.whole(name, 1) for name in leaves.content},
+        {name: heirs.text(name) for name in heirs.content},
+    )
+    fields.checked("leaves", schedule.require_usable, sites, edges)
+    return schedule
+
+
+# Fingerprints of the sites' keys: with them not even the certificate authority can impersonate a site.
+#
+# They are in the ``site.toml`` of every site, and in ``network.toml`` once all keys exist. A fingerprint is the
+# SHA-256
+# of the public key in a certificate, so renewing a certificate does not change it.
+
+
+FINGERPRINTS = "fingerprints"
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+_SECTION = re.compile(rf"\n*^\[{FINGERPRINTS}\][^\n]*\n(?:(?!\[)[^\n]*\n?)*", re.MULTILINE)
+
+
+def read_fingerprints(fields: Fields, sites: tuple[str, ...]) -> dict[str, str]:
+    """The table ``[fingerprints]``: it has all sites, or none."""
+    table = fields.table(FINGERPRINTS)
+    for name in table.content:
+        if name not in sites:
+            raise table.error(name, f"is not a site of this network ({', '.join(sites)}); correct or remove it.")
+        if not _FINGERPRINT.fullmatch(table.text(name)):
+            raise table.wrong(
+                name, "is not a fingerprint (64 characters of 0-9 and a-f); eigenmesh site pin writes it."
+            )
+    missing = [name for name in sites if name not in table.content]
+    if table.content and missing:
+        raise InputError(
+            f"{fields.path} has fingerprints, but not of {', '.join(missing)}; add them with: eigenmesh site pin "
+            f"{fields.path} {missing[0]}-cert.pem"
+        )
+    return {name: str(table.content[name]) for name in sites if name in table.content}
+
+
+def section(fingerprints: Mapping[str, str]) -> list[str]:
+    """The lines of the table ``[fingerprints]``."""
+    first = f"[{FINGERPRINTS}]                   # of the keys of all sites; the same at all of them"
+    return [first, *(f'{name} = "{value}"' for name, value in fingerprints.items())]
+
+
+def fingerprint_of(path: Path) -> tuple[str, str]:
+    """The name of the site in a certificate, and the fingerprint of its key."""
+    from eigenmesh.sites.authority import alternative_names, load_certificate, read_file
+    from eigenmesh.transports.tls import key_fingerprint
+
+    certificate = load_certificate(read_file(path))
+    names = alternative_names(certificate)
+    if len(names) != 1:
+        raise InputError(f"{path} is for {', '.join(names) or 'no site'}; give the certificate of one site.")
+    return names[0], key_fingerprint(certificate)
+
+
+def pinned(path: Path, sources: Iterable[Path]) -> tuple[str, dict[str, str]]:
+    """The text of a site.toml or network.toml with the fingerprints of these sources added, and all fingerprints.
+
+    A source is a certificate, or a network.toml that has fingerprints.
+    """
+    fields = _read(path)
+    known = {name: str(value) for name, value in fields.table(FINGERPRINTS).content.items()}
+    sites = _sites(fields)
+    for source in sources:
+        for name, value in _fingerprints_in(source).items():
+            if name not in sites:
+                raise InputError(f"{source} is for {name}, which is not a site of {path} ({', '.join(sites)}).")
+            known[name] = value
+    ordered = {name: known[name] for name in sites if name in known}
+    rest = _SECTION.sub("\n", path.read_text(encoding="utf-8")).rstrip("\n")
+    return "\n".join([rest, "", *section(ordered)]) + "\n", ordered
+
+
+def _read(path: Path) -> Fields:
+    return Fields.read(path, "a site.toml or network.toml")
+
+
+def _sites(fields: Fields) -> tuple[str, ...]:
+    """Names of all sites: a site.toml has a list of them, a network.toml one table per site."""
+    tables = fields.tables("site")
+    return tuple(table.text("name") for table in tables) if tables else fields.texts("sites")
+
+
+def _fingerprints_in(source: Path) -> dict[str, str]:
+    if source.suffix != ".toml":
+        return dict([fingerprint_of(source)])
+    fields = _read(source)
+    found = read_fingerprints(fields, _sites(fields))
+    if not found:
+        fix = f"the coordinator adds it with: eigenmesh site pin {source} CERT.pem ..."
+        raise InputError(f"{source} has no table [{FINGERPRINTS}]; {fix}")
+    return found
+
+
+# The folder that the runs of a site write to, and the names of their files.
+
+
+# Smallest allowed limit for an audit file: a smaller file would not hold one run.
+LEAST_AUDIT_BYTES = 100_000
+
+
+@dataclass(frozen=True)
+class OutFolder:
+    """The folder that runs write to, and the names of their files.
+
+    ``run`` is part of the names of files that belong to one run only. ``scores`` is the file for the scores of this
+    site's own samples, None if they are not wanted. ``version`` is the batch of a followed run whose result is written.
+    The audit continues in a new file after ``audit_bytes``, if given.
+    """
+
+    folder: Path
+    run: str = ""
+    scores: Path | None = None
+    version: int | None = None
+    audit_bytes: int | None = None
+
+    @property
+    def result(self) -> Path:
+        return self._version.with_suffix(".npz")
+
+    @property
+    def numbers(self) -> Path:
+        """PCA certificate, cost, settings and manifest of the result."""
+        return self._version.with_suffix(".json")
+
+    @property
+    def batches(self) -> Path:
+        """The folder with the results of the batches of a followed run."""
+        return self.folder / "batches"
+
+    @property
+    def _version(self) -> Path:
+        return self.folder / "result" if self.version is None else self.batches / f"{self.version:06d}"
+
+    @property
+    def resume(self) -> Path:
+        """The folder from which the run can be resumed."""
+        return self.folder / f"resume-{self.run}"
+
+    @property
+    def journal(self) -> Path:
+        """Everything that the site has received and sent, from which it resumes after a crash."""
+        return self.resume / "journal"
+
+    @property
+    def audit(self) -> Path:
+        return self.folder / "audit.jsonl"
+
+    @property
+    def events(self) -> Path:
+        return self.folder / "events.jsonl"
+
+    @property
+    def status(self) -> Path:
+        return self.folder / "status.json"
+
+
+WHAT = "a site.toml (eigenmesh site init makes one for each site)"
+# X.509 files of a site, and its settings.
+CERTIFICATE_FILE, KEY_FILE, AUTHORITY_FILE, REQUEST_FILE = "cert.pem", "key.pem", "ca.pem", "request.pem"
+SITE_FILE = "site.toml"
+# Next to the file of trusted authorities: the certificates that they have revoked.
+REVOKED_FILE = "revoked.pem"
+# The folder of the authority (no site may have its name), the authority's key and its log of certificates.
+CA_FOLDER, CA_KEY, ISSUED_FILE = "ca", "ca.key", "issued.jsonl"
+# In the place of an address, if the neighbour calls this site.
+INCOMING = "incoming"
+TABLES = ("neighbours", "tls", "data", "out", "settings", FINGERPRINTS)
+FIELDS = ("name", "run", "sites", "edges", "listen", "metrics_port", "agrees_to_continue", *TABLES, *SCHEDULE)
+TLS_FIELDS = ("certificate", "key", "ca")
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """Paths of the site's X.509 certificate with its chain, of its key, and of the trusted authorities."""
+
+    certificate: Path
+    key: Path
+    ca: Path
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """The file of the site's samples, and how to read it; sites may differ in both, and in ``covariance``.
+
+    Columns are put in the order of ``feature_names``. If the file has no column names, these become the names.
+    """
+
+    file: Path
+    table: TableOptions = field(default_factory=TableOptions)
+    feature_names: tuple[str, ...] | None = None
+    covariance: str = "auto"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site: its name, links, files and settings.
+
+    ``sites`` and ``edges`` are the whole graph, needed for its diameter, trees and spectrum. ``neighbours`` has the
+    address of each neighbour that this site calls, and None for a neighbour that calls ``listen``. ``fingerprints``
+    are those of the keys of all sites, or empty. ``agrees_to_continue`` means that this site agrees that a masked run
+    continues without a lost site, this one included, although the others then learn more about it. ``batch`` is the
+    number of the batch in a followed run.
+    """
+
+    path: Path
+    name: str
+    run: str
+    sites: tuple[str, ...]
+    edges: tuple[tuple[str, str], ...]
+    neighbours: Mapping[str, Address | None]
+    listen: Address | None
+    tls: TlsFiles
+    data: DataFile
+    out: OutFolder
+    settings: RunSettings
+    metrics_port: int | None = None
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    agrees_to_continue: bool = False
+    schedule: Schedule = field(default_factory=Schedule)
+    batch: int | None = None
+
+    def in_batch(self, batch: int) -> Site:
+        """The site in one batch of a followed run: with the members of the batch, and the links between them."""
+        members = self.schedule.members(self.sites, batch)
+        neighbours = {name: address for name, address in self.neighbours.items() if name in members}
+        return replace(
+            self,
+            batch=batch,
+            sites=members,
+            edges=tuple(edge for edge in self.edges if set(edge) <= set(members)),
+            neighbours=MappingProxyType(neighbours),
+            listen=self.listen if None in neighbours.values() else None,
+            fingerprints=MappingProxyType({name: self.fingerprints[name] for name in members if self.fingerprints}),
+            out=replace(self.out, version=batch, scores=None),
+        )
+
+    @property
+    def run_and_batch(self) -> str:
+        """The name of the run, with the batch if there is one, to show to people."""
+        return self.run if self.batch is None else f"{self.run}, batch {self.batch}"
+
+    @cached_property
+    def weights(self) -> Weights:
+        """Metropolis weights on the graph 0 .. M - 1, in the order of ``sites``; the same at every site."""
+        return metropolis(site_graph(self.sites, self.edges))
+
+
+def read_site(path: str | os.PathLike[str]) -> Site:
+    """Read and check a site.toml; paths in it are relative to its folder."""
+    fields = Fields.read(Path(path), WHAT)
+    fields.require_known(FIELDS)
+    name, run = fields.text("name"), fields.text("run")
+    fields.checked("name", require_name, name)
+    fields.checked("run", require_run, run)
+    sites = _names(fields)
+    if name not in sites:
+        raise fields.wrong("name", f"is not in sites ({', '.join(sites)}); correct the name or the list.")
+    edges = fields.pairs("edges")
+    fields.checked("edges", site_graph, sites, edges)
+    edges = in_order(sites, edges)
+    neighbours = _neighbours(fields, name, edges)
+    listen = _listen(fields, neighbours)
+    tls = fields.table("tls", required=True)
+    tls.require_known(TLS_FIELDS)
+    out = _out(fields.table("out"))
+    table = fields.table("settings")
+    settings = RunSettings.from_fields(table)
+    settings.require_hidden(len(sites), table)
+    schedule = read_schedule(fields, sites, edges)
+    for batch in schedule.changes:
+        settings.require_hidden(len(schedule.members(sites, batch)), table)
+    return Site(
+        path=fields.path,
+        name=name,
+        run=run,
+        sites=sites,
+        edges=edges,
+        neighbours=MappingProxyType(neighbours),
+        listen=listen,
+        tls=TlsFiles(*(_path(tls, key) for key in TLS_FIELDS)),
+        data=_data(fields.table("data", required=True)),
+        out=out,
+        settings=settings,
+        metrics_port=fields.whole("metrics_port", 1, most=65535) if "metrics_port" in fields else None,
+        fingerprints=MappingProxyType(read_fingerprints(fields, sites)),
+        agrees_to_continue=fields.flag("agrees_to_continue", False),
+        schedule=schedule,
+    )
+
+
+def read_samples(data: DataFile) -> Table:
+    """The table in the file, with its columns in the order of ``feature_names``, if given."""
+    table = read_table(data.file, **vars(data.table))
+    if data.feature_names is None:
+        return table
+    names = data.feature_names
+    source = aligned(table.source, len(names), names, str(data.file), "data.feature_names")
+    return replace(table, source=Block(source, names=names))
+
+
+def fingerprint(data: DataFile) -> str:
+    """JSON with the SHA-256 of each file and the options it is read with.
+
+    It is never sent: with the hash, another site could confirm a guess about the data.
+    """
+    digests = []
+    try:
+        for path in all_files_of(data.file):
+            with path.open("rb") as file:
+                digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+        usual = vars(TableOptions())
+        read_with = {name: how for name, how in vars(data.table).items() if how != usual[name]}
+        return json.dumps({"sha256": digests, "read_with": read_with})
+    except OSError as error:
+        raise UnreadableFileError(f"{data.file} cannot be read: {error.strerror}; see [data] in site.toml.") from error
+
+
+def _names(fields: Fields) -> tuple[str, ...]:
+    sites = fields.texts("sites")
+    for name in sites:
+        fields.checked("sites", require_name, name)
+    twice = next((name for name in sites if sites.count(name) > 1), None)
+    if twice is not None:
+        raise fields.error("sites", f"names {twice!r} twice; names must be unique.")
+    return sites
+
+
+def _neighbours(fields: Fields, name: str, edges: tuple[tuple[str, str], ...]) -> dict[str, Address | None]:
+    linked = [second if first == name else first for first, second in edges if name in (first, second)]
+    table = fields.table("neighbours")
+    for other in table.content:
+        if other not in linked:
+            raise table.error(other, f"is not linked to {name} by edges; add the link, or remove the neighbour.")
+    found: dict[str, Address | None] = {}
+    for other in linked:
+        if other not in table:
+            add = f'add {other} = "host:port" to call it, or "{INCOMING}" if it calls.'
+            raise InputError(f"{fields.path}: {other} is linked to {name} but not in [neighbours]; {add}")
+        text = table.text(other)
+        found[other] = None if text == INCOMING else table.checked(other, Address.parse, text)
+    return found
+
+
+def _listen(fields: Fields, neighbours: Mapping[str, Address | None]) -> Address | None:
+    """The address at which neighbours call this site; None if this site calls all of them."""
+    listen = fields.checked("listen", Address.parse, fields.text("listen")) if "listen" in fields else None
+    callers = [neighbour for neighbour, address in neighbours.items() if address is None]
+    if callers and listen is None:
+        who = ", ".join(callers)
+        raise InputError(f'{fields.path}: listen is missing, but {who} will call this site; add listen = "host:port".')
+    return listen if callers else None
+
+
+def _out(fields: Fields) -> OutFolder:
+    fields.require_known(["folder", "scores", "audit_bytes"])
+    folder = _path(fields, "folder", "out")
+    scores = fields.checked("scores", scores_file, folder / fields.text("scores")) if "scores" in fields else None
+    audit_bytes = fields.whole("audit_bytes", LEAST_AUDIT_BYTES) if "audit_bytes" in fields else None
+    return OutFolder(folder, scores=scores, audit_bytes=audit_bytes)
+
+
+def _data(fields: Fields) -> DataFile:
+    # What a model knows is not for a site to say.
+    known = [one.name for one in dataclasses.fields(TableOptions) if one.name != "among"]
+    fields.require_known(["file", *known, "feature_names", "covariance"])
+    given: dict[str, Any] = {key: fields.columns(key) for key in ("columns", "drop") if key in fields}
+    given |= {key: fields.column(key) for key in known if key.endswith("_column") and key in fields}
+    given |= {key: fields.text(key) for key in ("header", "delimiter", "decimal", "encoding", "layer") if key in fields}
+    categories = fields.table("categories")
+    given["categories"] = {column: categories.texts(column) for column in categories.content}
+    names = fields.texts("feature_names") if "feature_names" in fields else None
+    fields.checked("feature_names", require_distinct, names or (), "it")
+    kinds = ("auto", *(kind.value for kind in CovarianceKind))
+    table = fields.checked("", TableOptions.of, **given)
+    return DataFile(_path(fields, "file"), table, names, fields.text("covariance", "auto", kinds))
+
+
+def _path(fields: Fields, key: str, default: str | None = None) -> Path:
+    """A path, relative to the folder of the file that names it."""
+    return fields.path.parent / Path(fields.text(key, default)).expanduser()
+
+
+# Conditions before a site takes part: enough samples, pinned keys, and its consent to continue after a loss.
+
+
+def require_terms(site: Site, n_samples: int | None = None) -> None:
+    """Raise unless this site may take part in the run, before it calls any neighbour.
+
+    ``n_samples`` is None if samples will arrive later.
+    """
+    settings, least = site.settings, site.settings.min_samples_per_site
+    if n_samples is not None and n_samples < least:
+        raise DataError(f"{site.name} has {n_samples} samples, fewer than min_samples_per_site = {least}; add some.")
+    if not settings.masked:
+        return
+    if not site.fingerprints:
+        why = "because without them the authority could impersonate a site and see masked numbers"
+        fix = f"run eigenmesh site pin {site.path} with the certificates of all sites"
+        raise InputError(f'{site.path}: privacy = "masked" needs [fingerprints], {why}; {fix}.')
+    if settings.on_loss == "continue" and not site.agrees_to_continue:
+        shown = "its number of samples, mean, variances and products follow from the two results"
+        raise InputError(
+            f'on_loss = "continue" in a masked run: the others learn more about a lost site, because {shown}. Each '
+            f'site must agree to that first: write agrees_to_continue = true in {site.path}, or on_loss = "wait".'
+        )

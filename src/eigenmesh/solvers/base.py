@@ -1,0 +1,499 @@
+"""The interface of a solver: pure functions of a state, without loops, stopping rules or traffic counts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array, column_norms, normalised, orthonormal, squared_norms
+from eigenmesh.certificate import Basis, Common, gaps_from_ritz, leading_pairs
+from eigenmesh.data import Covariance
+from eigenmesh.errors import InputError
+from eigenmesh.networks import Network
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A solver's report on its own state, made every few rounds from values that every node agrees on."""
+
+    state: Any
+    """The state to continue from; a solver may have repaired it, for example with a smaller step."""
+    residual: np.ndarray | None
+    """Estimate of ``|C x_k - theta_k x_k|``, maximum over the nodes, (K,); None: the loop measures it."""
+    healthy: bool
+    """False when the iterates have blown up or collapsed and the solver cannot repair them."""
+    gaps: np.ndarray | None = None
+    """Distance of each eigenvalue from its nearest neighbour, (K,); None if the solver does not know it."""
+    free: bool = False
+    """True if the check sent no message, so that the loop may check after every iteration."""
+    last_look: bool = False
+    """True if the certificate must look beyond the components now: the solver is about to discard what shows them."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Properties of a solver that the rest of the library needs; the defaults fit one mix per iteration."""
+
+    centralised: bool = False
+    """Published for data in one place; comparisons run it on a single node with the pooled covariance."""
+    few_exchanges: bool = False
+    """Needs a few dozen products at most, not hundreds of rounds. Dask accepts only such solvers."""
+    integers: bool = False
+    """Averages only products with columns of norm at most 1, which have public scales as integers, and sends nothing
+    else that is private to one node. Integer averages, and so masked sums, require this."""
+    sends_covariances: bool = False
+    """Some message contains a covariance matrix itself; such a solver is never chosen automatically."""
+    fixed_schedule: bool = False
+    """As published, it runs without checks of its iterates, provided that no setting is "auto"."""
+    early: float = 1.0
+    """Ask for a certificate at this multiple of tol, because ``finish`` reduces the error further."""
+    expected_products: int = 1000
+    """Products with the covariance in a typical run; decides how the covariance is stored."""
+    replay_key: tuple[str, ...] | None = None
+    """Names of the Python numbers in the state that a step depends on; None: a step must not be replayed.
+
+    The solver promises that a step reads no other Python value and returns all its numbers unchanged, so that a GPU may
+    replay a recorded step until one of these numbers changes.
+    """
+
+
+class Iterate(NamedTuple):
+    """The state of a method that stores only its estimates."""
+
+    X: Array  # (nodes, d, K) estimates
+    residual: Array  # (nodes, K) residuals of the previous X, as each node estimates them
+    iteration: int = 0  # steps taken, only for methods whose step depends on it; the same at all nodes
+
+
+class Solver(ABC):
+    """An algorithm as a frozen dataclass of hyperparameters with functions of its state.
+
+    The state is a NamedTuple of arrays with a leading axis over the nodes that this process holds. A subclass defines
+    ``name`` and ``step``, and overrides the other methods where their defaults do not fit. It need not be registered to
+    be used.
+    """
+
+    name: ClassVar[str]
+    """Name on the command line and in reports."""
+    traits: ClassVar[Traits] = Traits()
+    """Properties that the rest of the library needs."""
+
+    def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> Any:
+        """Start from a basis shared by all nodes: (nodes, d, K) -> state; by default with fields X and residual.
+
+        The seed, the same at every node, is the one that drew the basis; use it for further random directions.
+        """
+        return Iterate(basis, unmeasured(basis))
+
+    @abstractmethod
+    def step(self, covariance: Covariance, network: Network, state: Any) -> Any:
+        """One iteration."""
+
+    def readout(self, state: Any) -> Array:
+        """Unit-norm estimates of q_1 .. q_K: state -> (nodes, d, K); by default ``state.X``."""
+        X: Array = state.X
+        return X
+
+    def common(self, state: Any) -> Sequence[Common] | None:
+        """What all nodes know about ``readout(state)``, which saves the certificate its averages; by default None.
+
+        One for each copy of an average in this process (``network.copies``).
+        """
+        return None
+
+    def beyond(self, state: Any) -> Array | None:
+        """Estimates of further eigenvectors, for a cheaper certificate: state -> (nodes, d, p); by default None."""
+        return None
+
+    def narrowed(self, state: Any) -> Any:
+        """The same estimates in less memory, once the look beyond the components is done; by default unchanged."""
+        return state
+
+    def space(self, state: Any, width: int) -> Array:
+        """At most ``width`` orthonormal columns to start a later fit from, estimates first: state -> (1, d, w).
+
+        By default the estimates of the first node in this process.
+        """
+        return orthonormal(self.readout(state)[:1, ...])
+
+    def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
+        """Check the state every few rounds; nodes agree only by ``network.worst``; by default on ``state.residual``."""
+        return watch_residual(network, state)
+
+    def finish(self, covariance: Covariance, network: Network, watch: Watch) -> Watch:
+        """Make the nodes agree on one answer before the certificate; if that is refused, the run drops the answer.
+
+        By default unchanged: the nodes agree all the time, or each node ends with its own answer.
+        """
+        return watch
+
+    def columns(self, n_components: int, n_features: int) -> int:
+        """Columns of one product with the covariance, at most d; by default K."""
+        return min(n_components, n_features)
+
+    def largest_message(self, n_components: int, n_features: int) -> int:
+        """Numbers in the largest message of an iteration, checks excluded; by default one product, d times columns."""
+        return n_features * self.columns(n_components, n_features)
+
+    def kept_numbers(self, n_components: int, n_features: int) -> int:
+        """Upper bound on the numbers that a node stores besides its covariance; by default six times a product."""
+        return 6 * n_features * self.columns(n_components, n_features)
+
+    def current_step(self, state: Any) -> float:
+        """Step size of the next iteration; NaN for a solver without one."""
+        return np.nan
+
+
+def largest_norm(covariance: Covariance, network: Network, like: Array, products: int = 10) -> float:
+    """Largest ``|C_i|`` over the nodes, by a local power iteration at each node: a scale that all nodes agree on.
+
+    C is the mean of the C_i, so this is at least ``|C| = l_1`` up to the error of the power iteration. ``like``,
+    (nodes, d, k), gives the library, dtype and device. With integer averages it is tr C, which all nodes know.
+    """
+    if network.scales is not None:
+        return network.scales.size
+    xp = ea.namespace(like)
+    # Random, not a column of `like`: the user may have chosen those in the null space of C.
+    start = np.random.default_rng(0).standard_normal((1, like.shape[1], 1))
+    vector = ea.everywhere(ea.like(start, like), like.shape[0])
+    norm = column_norms(vector)
+    for _ in range(products):
+        # Where the covariance is zero, the vector stays zero: avoid dividing by its norm.
+        vector = covariance.apply(vector / xp.where(norm > 0, norm, xp.ones_like(norm)))
+        norm = column_norms(vector)
+    return float(network.worst(norm[:, 0, :])[0, 0])
+
+
+def product_residuals(X: Array, Z: Array) -> Array:
+    """``|z_k - theta_k x_k| / |x_k|`` with ``theta_k = x_k^T z_k / |x_k|^2``: (nodes, d, K) twice -> (nodes, K).
+
+    If Z is C X, or a node's estimate of it, this is the residual of X without an extra product or round.
+    """
+    xp = ea.namespace(X)
+    squares = squared_norms(X)
+    theta = xp.vecdot(X, Z, axis=-2) / squares
+    return xp.sqrt(squared_norms(Z - X * theta[:, None, :]) / squares)
+
+
+def unmeasured(X: Array) -> Array:
+    """Infinite residuals, for the state before the first product: (nodes, d, K) -> (nodes, K)."""
+    return ea.namespace(X).full((X.shape[0], X.shape[2]), np.inf, dtype=X.dtype, device=X.device)
+
+
+def watch_residual(network: Network, state: Any) -> Watch:
+    """Agree on ``state.residual``, (nodes, K); infinite: not measured yet, NaN: the iterates have diverged."""
+    residual = ea.to_numpy(network.worst(state.residual)[0, ...])
+    return Watch(state, residual, healthy=not bool(np.any(np.isnan(residual))))
+
+
+def require_positive(name: str, value: Any, also: str = "") -> None:
+    """Raise InputError unless the value is a positive number; ``also`` names what else would be valid."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < np.inf:
+        raise InputError(f"{name} = {value!r} must be a finite number above 0{also and f', or {also}'}.")
+
+
+def require_count(name: str, value: Any, least: int = 1, also: str = "") -> None:
+    """Raise InputError unless the value is a whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name} = {value!r} must be a whole number of at least {least}{also and f', or {also}'}.")
+
+
+# Starting bases of solvers: orthonormal, random, and the same at every node without communication.
+
+
+def random_basis(n_features: int, n_components: int, seed: int) -> np.ndarray:
+    """Orthonormal columns, uniformly distributed and the same at every node: (d, K)."""
+    drawn = np.random.default_rng(seed).standard_normal((n_features, n_components))
+    orthonormalise_in_place(drawn[np.newaxis])
+    return drawn
+
+
+def orthonormalise_in_place(X: Array) -> Array:
+    """Overwrite X by Q of ``X = Q R``, where R has a nonnegative diagonal, and return R: (1, d, k) -> (1, k, k)."""
+    xp, R = ea.namespace(X), ea.qr_in_place(X)
+    diagonal = xp.linalg.diagonal(R)
+    signs = xp.where(diagonal < 0, -xp.ones_like(diagonal), xp.ones_like(diagonal))
+    X *= signs[:, None, :]
+    return R * signs[:, :, None]
+
+
+def gaussian_coefficients(basis: np.ndarray, seed: int) -> np.ndarray | None:
+    """S with ``basis S = G``, the Gaussian columns that ``random_basis`` drew, (K, K); None for any other basis.
+
+    G is drawn again in pieces, so that no second array of the size of the basis is needed.
+    """
+    (d, k), rng, squares = basis.shape, np.random.default_rng(seed), 0.0
+    gram, along = np.zeros((k, k)), np.zeros((k, k))
+    for start in range(0, d, ea.PIECE):
+        own = basis[start : start + ea.PIECE]
+        drawn = rng.standard_normal(own.shape)
+        gram += own.T @ own
+        along += own.T @ drawn
+        squares += float(np.vdot(drawn, drawn))
+    S = np.linalg.solve(gram, along)
+    # |G - basis S|^2, the squared norm of the part of G outside the span of the basis.
+    return S if squares - np.vdot(along, S) <= 1e-12 * squares else None
+
+
+def fresh_directions(basis: np.ndarray, n_columns: int, seed: int) -> np.ndarray:
+    """Gaussian columns that widen a basis to ``n_columns``, the same at every node: (d, K) -> (d, n_columns - K)."""
+    d, k = basis.shape
+    return _fresh_generator(k, seed).standard_normal((d, n_columns - k))
+
+
+def _fresh_generator(k: int, seed: int) -> np.random.Generator:
+    return np.random.default_rng([seed, k])
+
+
+def write_widened(out: Array, basis: Array, seed: int) -> Array:
+    """Write Q of ``[basis, fresh directions] = Q R`` into out, and return R: (1, d, n), (1, d, K) -> (1, n, n)."""
+    if ea.on_gpu(out):
+        # QR of a few columns is faster on the host than on the GPU.
+        host = np.empty(out.shape)
+        R = write_widened(host, ea.to_numpy(basis), seed)
+        out[...] = ea.like(host, out)
+        return ea.like(R, out)
+    k, (_, d, n) = basis.shape[-1], out.shape
+    out[:, :, :k], fresh = basis, _fresh_generator(k, seed)
+    for piece in (slice(start, min(start + ea.PIECE, d)) for start in range(0, d, ea.PIECE)):
+        out[:, piece, k:] = ea.like(fresh.standard_normal((1, piece.stop - piece.start, n - k)), out)
+    return orthonormalise_in_place(out)
+
+
+def widened(basis: np.ndarray, n_columns: int, seed: int) -> np.ndarray:
+    """The basis and random directions, together orthonormal: (d, K) -> (d, n_columns)."""
+    out = np.empty((1, len(basis), n_columns))
+    write_widened(out, basis[np.newaxis], seed)
+    return np.asarray(out[0])
+
+
+def fade(sizes: Array, noise: float, largest: Array | None = None) -> Array:
+    """Factor that removes noise: 0 for sizes up to the noise level, 1 from 100 times that level on: (1, k).
+
+    The level is relative to ``largest``, by default the largest of the sizes. In between the factor grows linearly: a
+    sharp threshold could fall differently at nodes whose last digits differ.
+    """
+    xp = ea.namespace(sizes)
+    level = (64 * ea.EPS + 10 * noise) * (xp.max(sizes) if largest is None else largest)
+    return xp.clip((sizes - level) / xp.where(level > 0, 99 * level, xp.ones_like(sizes)), 0.0, 1.0)
+
+
+def faded(W: Array, noise: float, largest: Array | None = None) -> Array:
+    """``P f R^T`` for ``W = P s R^T``, where f is 1 but fades to 0 for directions near the noise level: (1, w, k).
+
+    Unlike the Q factor of a block without full rank, it is a continuous function of W.
+    """
+    left, s, right = ea.namespace(W).linalg.svd(W, full_matrices=False)
+    return (left * fade(s, noise, largest)[:, None, :]) @ right
+
+
+def in_fixed_frame(Q: Array) -> Array:
+    """Orthonormal basis of the span of Q that depends only on the span: (1, w, k) -> (1, w, k).
+
+    Of all such bases it is the nearest to a fixed random frame, so nodes whose last digits differ get the same one.
+    """
+    xp = ea.namespace(Q)
+    frame = ea.like(np.random.default_rng(0).standard_normal((1, *Q.shape[1:])), Q)
+    left, _, right = xp.linalg.svd(Q.mT @ frame, full_matrices=False)
+    return Q @ (left @ right)
+
+
+# Reports that nodes at their own pace exchange on every step, so that all take the next step with the same numbers.
+
+
+class StepReports:
+    """Reports of all nodes on the last two steps: which nodes have reported, and the maximum of each reported number.
+
+    A node reports once per step, and no node is more than one step ahead of another. Merging tables takes maxima, so
+    copies, order and route of the tables do not matter.
+
+    Attributes
+    ----------
+    table : array of shape (2, 1 + M + n)
+        One row per step: its number, M flags that are 1 for nodes that have reported, and n maxima.
+    """
+
+    def __init__(self, n_nodes: int, n_numbers: int) -> None:
+        self._n_nodes = n_nodes
+        self.table = np.zeros((2, 1 + n_nodes + n_numbers))
+
+    def add(self, step: int, rank: int, numbers: np.ndarray) -> None:
+        """Add the report of one node on a step, counted from 1: (n,)."""
+        own = np.zeros_like(self.table)
+        reported = np.zeros(self._n_nodes)
+        reported[rank] = 1.0
+        own[step % 2] = [step, *reported, *numbers]
+        self.merge(own)
+
+    def merge(self, table: np.ndarray) -> None:
+        """Merge the table of another node: the newer row wins, rows of the same step take the maximum."""
+        theirs, ours = table[:, :1], self.table[:, :1]
+        largest = np.where(theirs == ours, np.maximum(self.table, table), self.table)
+        self.table = np.where(theirs > ours, table, largest)
+
+    def agreed(self, step: int) -> np.ndarray | None:
+        """Maxima over all nodes, (n,); None until all nodes have reported on this step."""
+        number, reported, maxima = np.split(self.table[step % 2], [1, 1 + self._n_nodes])
+        return maxima if number[0] == step and reported.all() else None
+
+
+# Base of the solvers that read components off a space whose product with C is known at every node.
+
+
+class RayleighRitz(Solver):
+    """A solver whose state has a basis V, ``T = V^T C V`` and the leading Ritz vectors in that basis.
+
+    There is one such state for each copy of an average in this process (``network.copies``). It also has k and
+    ``n_nodes``, the number of nodes that share it; the Ritz values and residuals (2, b) that all nodes agreed on one
+    step ago (``agreed``) and two steps ago (``before``); and ``resolution``: eigenvalues closer than this, relative to
+    the largest, count as equal.
+    """
+
+    @abstractmethod
+    def _components(self, state: Any) -> Array:
+        """Estimates of one copy: (1, d, K)."""
+
+    def readout(self, state: Any) -> Array:
+        pairs = [ea.everywhere(self._components(own), own.n_nodes) for own in state]
+        return pairs[0] if len(pairs) == 1 else ea.namespace(pairs[0]).concat(pairs)
+
+    def _aligned_ritz(self, state: Any) -> Array:
+        """K leading Ritz vectors in the basis V; where eigenvalues coincide, turned to a frame that all nodes share."""
+        ritz = state.ritz
+        # Before the first agreement there are no eigenvalues to compare.
+        if np.isfinite(state.agreed[1]).all():
+            ritz = _align_clusters(state.V, ritz, state.agreed[0], state.resolution)
+        return ritz[:, :, : state.k]
+
+    def space(self, state: Any, width: int) -> Array:
+        """Leading Ritz vectors; those without variance, which are rounding noise, are replaced by fixed directions."""
+        own = state[0]
+        width = min(width, own.V.width)
+        values, ritz = leading_pairs(own.T, own.V.present, width)
+        count = int(np.count_nonzero(ea.to_numpy(values > own.resolution * values[:, :1])))
+        leading = ea.to_numpy(own.V.times(ritz[:, :, :count]))[0]
+        return in_fixed_frame(ea.like(widened(leading, width, seed=0)[np.newaxis], ritz))
+
+    def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
+        """Residuals that came with the last average, extrapolated by one step."""
+        (values, residuals), k = state[0].agreed, state[0].k
+        forecast = _forecast(residuals, state[0].before[1], least=ea.EPS * abs(values[0]))
+        if forecast is None:
+            return Watch(state, np.full(k, np.inf), healthy=True, free=True)
+        # The forecast only decides when to ask for a certificate; the certificate measures the residuals.
+        return Watch(state, forecast[:k], True, gaps_from_ritz(values, k), free=True)
+
+
+def _forecast(residuals: np.ndarray, earlier: np.ndarray, least: float) -> np.ndarray | None:
+    """Residuals of the next step if they fall at the same rate as in the last one: (b,); None if they are not known.
+
+    No forecast is below ``least``: rounding errors fluctuate, and the smallest of them would look like progress.
+    """
+    fall = np.divide(residuals, earlier, out=np.ones_like(residuals), where=np.isfinite(earlier) & (earlier > 0))
+    forecast = residuals * np.clip(fall, 0.0, 1.0)
+    return np.maximum(forecast, least) if np.isfinite(forecast).all() else None
+
+
+def _align_clusters(V: Basis, ritz: Array, values: np.ndarray, resolution: float) -> Array:
+    """Turn the vectors ``V ritz`` of indistinguishable eigenvalues towards a fixed frame: ritz (1, w, b).
+
+    Within such a group every rotation is equally good, and rounding would pick a different one at each node.
+    """
+    apart = np.abs(np.diff(values)) > resolution * abs(values[0])
+    groups = [g for g in np.split(np.arange(len(values)), np.flatnonzero(apart) + 1) if len(g) > 1]
+    if not groups:
+        return ritz
+    frame = np.random.default_rng(0).standard_normal((1, V.buffer.shape[-1], ritz.shape[-1]))
+    overlap = ea.to_numpy(ritz.mT @ V.along(ea.like(frame, ritz)))[0]
+    turn = np.eye(len(values))
+    for group in groups:
+        inside = np.ix_(group, group)
+        left, _, right = np.linalg.svd(overlap[inside])
+        turn[inside] = left @ right
+    return ritz @ ea.like(turn[np.newaxis], ritz)
+
+
+# Base of the methods with a step size: their state, and an automatic step that is halved when it is too long.
+
+
+# With a stable step, Sanger's rule pulls columns to norm one and overshoots by a few tens of per cent at most.
+LONGEST_COLUMN = 3.0
+# No rule recovers from columns longer than this.
+BLOWN_UP = 1e6
+
+
+class SteppedState(NamedTuple):
+    """Iterates of a method with a step size at the nodes in this process."""
+
+    X: Array  # (nodes, d, K) estimates, of any norm
+    residual: Array  # (nodes, K) residuals of the previous X, as each node estimates them
+    step_size: float  # a, the same at all nodes
+    scale: float  # largest |C_i| over the nodes
+    anchor: Array  # X at the smallest residual so far, to restart from
+    best: float  # largest residual over the components at the anchor
+
+
+@dataclass(frozen=True)
+class SteppedSolver(Solver):
+    """A solver whose only setting is its step size; the state has a field ``step_size``.
+
+    If the iterates blow up with an automatic step, the next check halves the step and restarts.
+    """
+
+    step_size: float | Literal["auto"] = "auto"
+    # No column gets longer than this while an automatic step is stable.
+    longest: ClassVar[float] = LONGEST_COLUMN
+
+    def __post_init__(self) -> None:
+        if self.step_size != "auto":
+            require_positive("step_size", self.step_size)
+
+    @staticmethod
+    @abstractmethod
+    def suggested_step(scale: float, second: float) -> float:
+        """The first automatic step, from the largest ``|C_i|`` and lambda_2 of W."""
+
+    def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> Any:
+        scale = largest_norm(covariance, network, basis)
+        step_size = self.step_size
+        if step_size == "auto":
+            step_size = self.suggested_step(scale, network.second_eigenvalue)
+        return SteppedState(basis, unmeasured(basis), float(step_size), scale, anchor=basis, best=np.inf)
+
+    def readout(self, state: Any) -> Array:
+        return normalised(state.X)
+
+    def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
+        """Agree on the residual and the longest column; on a blow-up, halve an automatic step and restart.
+
+        The restart is from one orthonormal basis for all nodes, the average of their best X so far. A fixed step is the
+        user's choice: there, only a true blow-up ends the run.
+        """
+        automatic = self.step_size == "auto"
+        xp = ea.namespace(state.X)
+        lengths = xp.max(column_norms(state.X)[:, 0, :], axis=1, keepdims=True)
+        agreed = ea.to_numpy(network.worst(xp.concat([state.residual, lengths], axis=1))[0, ...])
+        residual, length = agreed[:-1], float(agreed[-1])
+        stable = bool(np.all(np.isfinite(residual))) and length < (self.longest if automatic else BLOWN_UP)
+        if not automatic:
+            return Watch(state, residual, healthy=stable)
+        if not stable:
+            basis = common_basis(network, state.anchor)
+            state = state._replace(X=basis, step_size=state.step_size / 2, anchor=basis)
+            return Watch(state, np.full_like(residual, np.inf), healthy=True)
+        if residual.max() < state.best:
+            state = state._replace(anchor=state.X, best=float(residual.max()))
+        return Watch(state, residual, healthy=True)
+
+    def current_step(self, state: Any) -> float:
+        return float(state.step_size)
+
+
+def common_basis(network: Network, X: Array) -> Array:
+    """One orthonormal basis for all nodes, from the average of their X: (nodes, d, K) -> (nodes, d, K)."""
+    return orthonormal(network.mean(normalised(X), float(network.n_nodes)))
