@@ -83,7 +83,7 @@ UNIT = ROOT / "deploy" / "eigenmesh-peer.service"
 
 
 def test_the_unit_restarts_what_a_restart_helps():
-    from eigenmesh.cli import messages as codes
+    from eigenmesh.cli import process as codes
 
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str
