@@ -78,7 +78,7 @@ def lying(what: str, victim: str, notes: Path, *words: str) -> None:
     def changed_total(average: Any, network: Any, own: Any) -> Any:
         for level in average.over.up:
             (own,) = network.combine(level, own)
-        return average.over.from_root(network, liar.lie(own, average.n_nodes))
+        return average.over.broadcast(network, liar.lie(own, average.n_nodes))
 
     InIntegers._integer_mean = mean  # type: ignore[method-assign]
     Outbox.write = twisted  # type: ignore[method-assign]

@@ -152,7 +152,7 @@ def test_the_root_gives_its_bits_to_all(over):
     made = network(over=over)
     values = np.random.default_rng(2).standard_normal((M, 4, 3))
     values[:, 0, 0] = [-0.0, 0.0, *[-0.0] * 5]
-    found = made.from_root(values)
+    found = made.broadcast(values)
     assert (found == found[0]).all()
     assert any(found[0].tobytes() == own.tobytes() for own in values)
     if over is None:

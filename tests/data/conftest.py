@@ -23,7 +23,7 @@ class ExactNetwork:
         largest = np.abs(array).max(axis=0)
         return (array.mean(axis=0) + noise * largest)[:1]
 
-    def common_mean_and_worst(self, array: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def common_mean_and_maximum(self, array: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.common_mean(array), values.max(axis=0, keepdims=True)
 
     def same_bits(self, common: np.ndarray) -> np.ndarray:
@@ -46,7 +46,7 @@ class PeerNetwork:
     def common_mean(self, array: np.ndarray) -> np.ndarray:
         return self.gathered(array).mean(axis=0)
 
-    def common_mean_and_worst(self, array: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def common_mean_and_maximum(self, array: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.common_mean(array), self.gathered(values).max(axis=0)
 
     def same_bits(self, common: np.ndarray) -> np.ndarray:

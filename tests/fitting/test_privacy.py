@@ -71,9 +71,9 @@ class Lying(ThreadTransport):
 
 HEARD = {
     "a total": lambda network, own: network.common_mean(own),
-    "a broadcast": lambda network, own: network.from_root(own),
-    "a maximum": lambda network, own: network.worst(own),
-    "a maximum that rides along": lambda network, own: network.common_mean_and_worst(own, own),
+    "a broadcast": lambda network, own: network.broadcast(own),
+    "a maximum": lambda network, own: network.maximum(own),
+    "a maximum that rides along": lambda network, own: network.common_mean_and_maximum(own, own),
 }
 
 
@@ -201,13 +201,13 @@ def test_a_second_fit_of_what_was_prepared_uses_no_mask_again():
 def test_a_node_without_a_key_is_named(monkeypatch):
     weights = parse_weights("path", "metropolis", M, 0)
     network = Stacked(weights, Integers())
-    worst = network.worst
+    largest = network.maximum
 
     def without_two(table):
         table[:, 2] = -1.0
-        return worst(table)
+        return largest(table)
 
-    network.worst = without_two
+    network.maximum = without_two
     with pytest.raises(TransportError, match="node 2 sent no key"):
         add_masks(network)
 

@@ -129,7 +129,7 @@ def test_a_node_whose_result_is_another_is_noticed(monkeypatch):
         NodeData(Shards.from_list(samples), weights),
     )
     network = prepared.network
-    network.from_root = lambda values: type(network).from_root(network, values) + 0.1
+    network.broadcast = lambda values: type(network).broadcast(network, values) + 0.1
     with pytest.raises(TransportError, match="has computed a wrong result"):
         fit(prepared)
 

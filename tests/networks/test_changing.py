@@ -38,10 +38,10 @@ def test_averages_are_as_accurate_as_they_say_and_maxima_are_everywhere(name):
     for _ in range(5):
         averaged = network.mean(X)
         assert np.abs(averaged - X.mean(axis=0)).max() <= 1e-9 * np.linalg.norm(away, axis=0).max()
-    assert (network.worst(values) == values.max(axis=0)).all()
-    mean, worst = network.common_mean_and_worst(X, values)
+    assert (network.maximum(values) == values.max(axis=0)).all()
+    mean, largest = network.common_mean_and_maximum(X, values)
     assert np.allclose(mean, X.mean(axis=0), rtol=0, atol=1e-8)
-    assert (worst == values.max(axis=0)).all()
+    assert (largest == values.max(axis=0)).all()
     assert 0 < network.contraction < 1
 
 
@@ -192,10 +192,10 @@ def test_nodes_that_never_hear_from_each_other_end_with_a_name(links):
 def test_a_flood_that_fails_later_is_noticed():
     links = [nx.cycle_graph(4)]
     network = Changing(NetworkSequence(4, lambda t: links[-1]))
-    network.worst(np.zeros((4, 1)))
+    network.maximum(np.zeros((4, 1)))
     links.append(nx.empty_graph(4))
     with pytest.raises(GraphError, match="has not heard from"):
-        network.worst(np.zeros((4, 1)))
+        network.maximum(np.zeros((4, 1)))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -214,7 +214,7 @@ def test_a_link_that_is_down_at_first_or_for_a_while_is_waited_for():
             NetworkSequence(2, lambda t, down=down: nx.empty_graph(2) if t in down else nx.path_graph(2))
         )
         for _ in range(4):
-            np.testing.assert_array_equal(network.worst(np.array([[1.0], [2.0]])), [[2.0], [2.0]])
+            np.testing.assert_array_equal(network.maximum(np.array([[1.0], [2.0]])), [[2.0], [2.0]])
             np.testing.assert_allclose(network.mean(np.array([[1.0], [2.0]])), [[1.5], [1.5]], rtol=1e-11)
 
 

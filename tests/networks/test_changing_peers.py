@@ -28,10 +28,10 @@ def test_every_call_gives_what_the_simulation_gives(name):
     def work(network, part):
         network.ride(part(values))
         mixed, pulled = network.mix(part(X), part(S)), network.push_pull(part(X), part(S))
-        mean, worst = network.mean(part(X)), network.worst(part(values))
+        mean, largest = network.mean(part(X)), network.maximum(part(values))
         ridden = network.ridden()
-        follows, after = network.worst_after_mean(part(S), lambda averaged: (2 * averaged, averaged[:, 0]))
-        return (*mixed, *pulled, mean, worst, ridden, follows, after), network.traffic, network.chance
+        follows, after = network.maximum_after_mean(part(S), lambda averaged: (2 * averaged, averaged[:, 0]))
+        return (*mixed, *pulled, mean, largest, ridden, follows, after), network.traffic, network.chance
 
     simulated = work(Changing(NETWORKS[name]), lambda array: array)
     at_nodes = run_threads(
@@ -59,7 +59,7 @@ def test_nodes_that_never_hear_from_each_other_all_end_with_a_name():
     apart = NetworkSequence(M, lambda round_: np.kron(np.eye(2), np.ones((3, 3))) > 0)
 
     def node(transport):
-        ChangingPeers(apart, transport).worst(np.zeros((1, 1)))
+        ChangingPeers(apart, transport).maximum(np.zeros((1, 1)))
 
     with pytest.raises((GraphError, AbortedError), match=r"node 0 has not heard from node 3, 4, 5 within"):
         run_threads(M, node)

@@ -23,7 +23,7 @@ AVERAGINGS = [Tree(), Polynomial(), Chebyshev()]
 @pytest.mark.parametrize(
     "topology", ["cycle", "star", "path", "erdos_renyi", "complete", "directed_cycle", "random_out"]
 )
-def test_mix_mean_and_worst_are_the_stacked_ones(averaging, topology):
+def test_mix_mean_and_maximum_are_the_stacked_ones(averaging, topology):
     weights = graphs.weighting("auto", graphs.topology(topology, M, seed=3))
     rng = np.random.default_rng(0)
     X, S, values = rng.standard_normal((M, 6, 2)), rng.standard_normal((M, 6, 2)), rng.standard_normal((M, 4))
@@ -32,9 +32,9 @@ def test_mix_mean_and_worst_are_the_stacked_ones(averaging, topology):
 
     def work(network, part):
         mixed = network.mix(part(X), part(S))
-        mean, worst = network.mean(part(X)), network.worst(part(values))
-        ridden = network.common_mean_and_worst(part(S), part(values))
-        return (*mixed, *network.lazy_mix(part(X)), mean, worst, *ridden), network.traffic
+        mean, largest = network.mean(part(X)), network.maximum(part(values))
+        ridden = network.common_mean_and_maximum(part(S), part(values))
+        return (*mixed, *network.lazy_mix(part(X)), mean, largest, *ridden), network.traffic
 
     stacked, counted = work(Stacked(weights, averaging), lambda array: array)
     results = run_threads(
@@ -80,19 +80,19 @@ def test_maxima_ride_in_the_sum_of_an_all_reduce(averaging):
     S, values = rng.standard_normal((M, 6, 2)), rng.standard_normal((M, 5))
     values[1, :3], values[2, 3] = [np.inf, -np.inf, np.nan], -0.0
     stacked = Stacked(weights, averaging)
-    mean, worst = stacked.common_mean_and_worst(S, values)
+    mean, stacked_maxima = stacked.common_mean_and_maximum(S, values)
     hub = ThreadHub(M)
 
     def work(transport):
         reducing = Reducing(hub, transport.rank)
         network, part = Peers(weights, reducing, averaging), slice(transport.rank, transport.rank + 1)
-        return *network.common_mean_and_worst(S[part], values[part]), network.traffic, reducing.reductions
+        return *network.common_mean_and_maximum(S[part], values[part]), network.traffic, reducing.reductions
 
     for ours, largest, traffic, reductions in run_threads(M, work):
         assert reductions == ["sum"]
         assert traffic == stacked.traffic
         np.testing.assert_allclose(ours, mean, rtol=0, atol=1e-13)
-        np.testing.assert_array_equal(largest, worst[:1])
+        np.testing.assert_array_equal(largest, stacked_maxima[:1])
         np.testing.assert_array_equal(largest[0], values.max(axis=0))
 
 

@@ -43,22 +43,22 @@ def test_mix_is_the_dense_product(library, n_nodes):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_mean_and_worst_in_every_library(library):
+def test_mean_and_maximum_in_every_library(library):
     X = np.random.default_rng(0).standard_normal((12, 5, 3))
     for averaging in (Tree(), Chebyshev()):
         network = make(averaging=averaging)
         mean = ea.to_numpy(network.mean(LIBRARIES[library](X)))
         assert np.allclose(mean, X.mean(axis=0), rtol=0, atol=1e-11)
-    worst = ea.to_numpy(network.worst(LIBRARIES[library](X)))
-    assert (worst == X.max(axis=0)).all()
+    largest = ea.to_numpy(network.maximum(LIBRARIES[library](X)))
+    assert (largest == X.max(axis=0)).all()
 
 
-def test_worst_carries_nan_to_every_node():
+def test_maxima_carry_nan_to_every_node():
     values = np.zeros((12, 2))
     values[7, 1] = np.nan
-    worst = make().worst(values)
-    assert (worst[:, 0] == 0).all()
-    assert np.isnan(worst[:, 1]).all()
+    largest = make().maximum(values)
+    assert (largest[:, 0] == 0).all()
+    assert np.isnan(largest[:, 1]).all()
 
 
 def test_traffic_counts_what_a_network_would_send():
@@ -67,7 +67,7 @@ def test_traffic_counts_what_a_network_would_send():
     network.mix(X, S)
     assert network.traffic == Traffic(rounds=1, messages=40, matrices=2, bytes=40 * 2 * 21 * 8)
     before = network.traffic.copy()
-    network.worst(np.zeros((20, 4)))
+    network.maximum(np.zeros((20, 4)))
     spent = network.traffic - before
     # The diameter of a cycle of 20 is 10; four numbers are not a matrix.
     assert spent == Traffic(rounds=10, messages=400, matrices=0, bytes=400 * 4 * 8)
@@ -79,7 +79,7 @@ def test_a_network_of_one_sends_nothing_but_counts_its_rounds():
     X = np.arange(6.0).reshape(1, 3, 2)
     assert (network.mix(X) == X).all()
     assert (network.mean(X) == X).all()
-    assert (network.worst(X) == X).all()
+    assert (network.maximum(X) == X).all()
     assert network.traffic == Traffic(rounds=1, messages=0, matrices=1, bytes=0)
 
 
@@ -89,7 +89,7 @@ def test_inputs_are_not_written_to():
     kept = X.copy()
     network.mix(X, X)
     network.mean(X)
-    network.worst(X)
+    network.maximum(X)
     assert (kept == X).all()
 
 

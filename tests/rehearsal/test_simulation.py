@@ -47,7 +47,7 @@ def test_a_round_takes_latency_and_bandwidth():
     network.mix(np.zeros((M, 10, 25)))
     # 2,000 bytes at 1 MB/s.
     np.testing.assert_allclose(network.clock, 0.022)
-    network.worst(np.zeros((M, 1)))
+    network.maximum(np.zeros((M, 1)))
     rounds = WEIGHTS.spectrum.diameter
     np.testing.assert_allclose(network.clock, 0.022 + rounds * (0.02 + 8e-6))
 

@@ -78,7 +78,7 @@ class LinearNetwork(Protocol):
     """The part of a network that averaging needs: see ``Network``."""
 
     def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]: ...
-    def broadcast(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array: ...
+    def send_down(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array: ...
     def reduced_mean(self, array: Array) -> Array: ...
     def reduced_sum(self, array: Array) -> Array: ...
 
@@ -244,7 +244,7 @@ class _MatrixNetwork:
         matrix = exchange.sums.T if self.transposed else exchange.sums
         return tuple(matrix @ array for array in arrays)
 
-    def broadcast(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array:
+    def send_down(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array:
         return everywhere(array[root : root + 1], len(array))
 
     def reduced_mean(self, array: Array) -> Array:

@@ -78,7 +78,7 @@ class Factored:
         # All nodes know this shape; rows of zeros are factors that are not needed.
         sent = np.zeros((1, weights.spectrum.diameter + 1, own.shape[1]))
         sent[0, : len(own)] = own
-        sent = Tree().prepare(weights).from_root(network, sent)
+        sent = Tree().prepare(weights).broadcast(network, sent)
         return Factored(_store(_file_name(_places(weights)), sent[0][sent[0].any(axis=1)]))
 
 

@@ -61,17 +61,17 @@ class TreeAverage(LinearAverage):
         for level in self.up:
             (array,) = network.combine(level, array)
         # Only the root's value is used from here on; the others are overwritten on the way down.
-        return self.from_root(network, array / self.n_nodes)
+        return self.broadcast(network, array / self.n_nodes)
 
     def total(self, network: LinearNetwork, array: Array) -> Array:
         """The sum over all nodes, at every node: (nodes, ...) -> (nodes, ...)."""
         for level in self.up:
             (array,) = network.combine(level, array)
-        return self.from_root(network, array)
+        return self.broadcast(network, array)
 
-    def from_root(self, network: LinearNetwork, array: Array) -> Array:
+    def broadcast(self, network: LinearNetwork, array: Array) -> Array:
         """The value of the root, at every node: (nodes, ...) -> (nodes, ...)."""
-        return network.broadcast(self.down, self.root, array)
+        return network.send_down(self.down, self.root, array)
 
 
 def _levels(graph: nx.Graph, root: int) -> list[list[tuple[int, int]]]:

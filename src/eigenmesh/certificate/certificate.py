@@ -157,7 +157,7 @@ def agree_on_signs(network: Network, X: Array) -> Array:
     """
     xp = ea.namespace(X)
     rows = xp.astype(xp.argmax(xp.abs(X), axis=-2), X.dtype)
-    agreed = ea.to_numpy(network.worst(rows)[0, ...]).astype(int)
+    agreed = ea.to_numpy(network.maximum(rows)[0, ...]).astype(int)
     entries = xp.stack([X[:, int(row), k] for k, row in enumerate(agreed)], axis=1)
     return X * _signs(entries)
 

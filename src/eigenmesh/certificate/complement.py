@@ -68,7 +68,7 @@ def probe_complement(
         if not full and length % batch and length < LONGEST:
             space = space.grown(network.shared_mean(products), network.average.accuracy)
             continue
-        space, row = network.worst_after_mean(products, grown_and_examined)
+        space, row = network.maximum_after_mean(products, grown_and_examined)
         complement = Complement.agreed(ea.to_numpy(row)[0]) or agreed_complement(network, [space.look], known, basis)
         if full or complement.chance <= LARGEST_CHANCE or complement.lower > known.smallest + known.resolution:
             break
@@ -129,7 +129,7 @@ def agreed_complement(network: Network, looks: Sequence[Look], known: KnownCompo
     shared: int | None = None
     while True:
         rows = np.stack([look.examine(known, shared).row for look in looks])
-        largest = ea.to_numpy(network.worst(ea.like(rows, like))[0, ...])
+        largest = ea.to_numpy(network.maximum(ea.like(rows, like))[0, ...])
         agreed = Complement.agreed(largest)
         if agreed is not None or shared is not None:
             return agreed or Complement(*largest[:5].tolist())

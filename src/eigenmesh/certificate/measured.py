@@ -1,7 +1,7 @@
 """Certify components: bound their error without knowing the true eigenvectors.
 
-All numbers of a certificate are agreed on through ``network.worst``, so every node has the same bits and takes the same
-decisions.
+All numbers of a certificate are agreed on through ``network.maximum``, so every node has the same bits and takes the
+same decisions.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def estimates_apart(covariance: Covariance, network: Network, X: Array, beyond: 
     mean = normalised(network.shared_mean(local, float(network.n_nodes)))
     local, mean, further = local[..., :k], mean[..., :k], None if beyond is None else mean[..., k:]
     products = BlockProducts(covariance, mean, X.shape[0])
-    # `worst` gives every node the same bits, hence the same order.
-    product, values = network.worst_after_mean(
+    # `maximum` gives every node the same bits, hence the same order.
+    product, values = network.maximum_after_mean(
         products.parts, lambda product: (product, xp.sum(mean * product, axis=-2))
     )
     order = xp.asarray(np.argsort(-ea.to_numpy(values[0, ...]), kind="stable"), device=X.device)
@@ -195,7 +195,7 @@ class Measured(NamedTuple):
         ``rows`` : one for each copy of an average; ``digest`` : words of a digest. The last value is whether all nodes
         have the same digest of their components.
         """
-        agreed = ea.to_numpy(network.worst(ea.like(np.stack(rows), like))[0, ...])
+        agreed = ea.to_numpy(network.maximum(ea.like(np.stack(rows), like))[0, ...])
         sizes = [*[k] * 7, 1, 3, *[PROJECTIONS * k] * 2, *[digest] * 2]
         values, residuals, from_mean, skewness, *parts = np.split(agreed, np.cumsum(sizes))
         ritz, (own, high, low, first, last, other) = RitzView(*parts[:4]), parts[4:]
@@ -231,7 +231,7 @@ def loading_residuals(covariance: Covariance, network: Network, estimates: Seque
     squares = covariance.squares_across(xp.concat(units))
     # The residuals are scaled to unit vectors, so the squares add up to M times the trace of G at most.
     bound = None if network.scales is None else network.n_nodes * network.scales.size
-    largest = network.worst(xp.concat(sizes)[:, 0, :] * xp.sqrt(network.common_mean(squares, bound)))
+    largest = network.maximum(xp.concat(sizes)[:, 0, :] * xp.sqrt(network.common_mean(squares, bound)))
     return ea.to_numpy(largest[0, ...])
 
 
@@ -406,4 +406,4 @@ def _span_residual(network: Network, estimates: Sequence[Estimates], members: li
     """``|C Q - Q (Q^T C Q)|`` for an orthonormal basis Q of the members' span, maximum over the nodes."""
     pairs = [(ea.to_numpy(one.coordinates), ea.to_numpy(one.product)) for one in estimates]
     totals = [ritz_view(coordinates[..., members], product[..., members]).total for coordinates, product in pairs]
-    return float(network.worst(ea.like(np.concatenate(totals), estimates[0].mean))[0, 0])
+    return float(network.maximum(ea.like(np.concatenate(totals), estimates[0].mean))[0, 0])

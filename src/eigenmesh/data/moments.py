@@ -413,7 +413,7 @@ class Averager(Protocol):
     def common_mean(self, array: np.ndarray, /) -> np.ndarray:
         """Average over all nodes: (nodes, ..) -> (copies, ..)."""
 
-    def common_mean_and_worst(self, array: np.ndarray, values: np.ndarray, /) -> tuple[np.ndarray, np.ndarray]:
+    def common_mean_and_maximum(self, array: np.ndarray, values: np.ndarray, /) -> tuple[np.ndarray, np.ndarray]:
         """The same, and elementwise maxima over all nodes, in the same messages."""
 
     def same_bits(self, common: np.ndarray, /) -> np.ndarray:
@@ -445,7 +445,7 @@ def pooled_moments(
     # With integers all nodes have the same pooled bits and decide by these; no node reveals its own numbers.
     integers = resolution > 0
     lost = np.array([[0.0 if integers else _lost_digits(one, shards.n_features, scale)] for one in first])
-    pooled, agreed = network.common_mean_and_worst(first, lost)
+    pooled, agreed = network.common_mean_and_maximum(first, lost)
     # A maximum has the same bits at all nodes, so either all or none of them make the second average.
     precise = None if integers else bool(agreed[0, 0] <= MOST_LOST)
     pooled = shards.n_nodes * network.same_bits(pooled)[0]

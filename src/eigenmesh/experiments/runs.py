@@ -172,7 +172,7 @@ class UncountedChecks(Stacked):
     Only the checks and the certificate use maxima and averages, and they must not count as the method's cost.
     """
 
-    def worst(self, values: Array) -> Array:
+    def maximum(self, values: Array) -> Array:
         return self._maximum(values)
 
     def mean(self, array: Array, bound: Bound = None) -> Array:

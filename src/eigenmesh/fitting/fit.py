@@ -39,7 +39,7 @@ def of_one_node(network: Network, result: Result, events: EventLog) -> Result:
     before, certificate, k = network.traffic.copy(), result.certificate, len(result.components)
     left = np.full(k, result.variance_left)
     own = np.vstack([result.components.T, result.explained_variance, certificate.error_bounds, left])
-    common = network.from_root(np.broadcast_to(own, (len(network.ids), *own.shape)))[0]
+    common = network.broadcast(np.broadcast_to(own, (len(network.ids), *own.shape)))[0]
     components = np.ascontiguousarray(common[:-SHARED_ROWS].T)
     variances, bounds, left = common[-SHARED_ROWS:]
     # Both are within the bound of the true components, up to rounding.

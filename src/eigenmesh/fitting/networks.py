@@ -201,11 +201,11 @@ class RecordingNetwork(_Reduced, Stacked):
         array = whole(array)
         return self._mean_reducer(array)(array)
 
-    def worst(self, values: Array) -> Array:
+    def maximum(self, values: Array) -> Array:
         self._note(NetworkCall(compared=self._size(values)[1]))
         return self._maximum(values)
 
-    def common_mean_and_worst(self, array: Array, values: Array) -> tuple[Array, Array]:
+    def common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
         self._note(NetworkCall(averaged=self._averaged_bytes(array), compared=self._size(values)[1]))
         array = whole(array)
         return self._mean_reducer(array)(array)[:1, ...], self._maximum(values)
@@ -218,7 +218,7 @@ class RecordingNetwork(_Reduced, Stacked):
         self._note(NetworkCall(made_equal=self._size(common)[1]))
         return common
 
-    def from_root(self, values: np.ndarray) -> np.ndarray:
+    def broadcast(self, values: np.ndarray) -> np.ndarray:
         self._note(NetworkCall(spread=self._size(values)[1]))
         return values
 
@@ -263,7 +263,7 @@ def gather_bytes(network: Network, own: Mapping[int, bytes]) -> list[bytes | Non
     for row, node in enumerate(network.ids):
         padded = own[node].ljust(WORD * table.shape[2], b"\0")
         table[row, node] = [int.from_bytes(padded[i : i + WORD], "big") for i in range(0, len(padded), WORD)]
-    rows = np.asarray(network.worst(table))[0]
+    rows = np.asarray(network.maximum(table))[0]
     texts = [b"".join(int(word).to_bytes(WORD, "big") for word in row) if (row >= 0).all() else None for row in rows]
     return [None if text is None else text[:length] for text in texts]
 

@@ -286,9 +286,9 @@ def agree_on_samples(network: Network, shards: FeatureShards, shares: np.ndarray
     report the first row that differs, to its own operator only.
     """
     drawn = np.stack([_words(network.private_bytes(HASH_BYTES)) for _ in network.ids])
-    keys = [_text(words) for words in network.from_root(drawn)]
+    keys = [_text(words) for words in network.broadcast(drawn)]
     own = np.stack([_facts(shards, position, key) for position, key in enumerate(keys)])
-    averaged, agreed = network.common_mean_and_worst(shares, np.hstack([own, -own]))
+    averaged, agreed = network.common_mean_and_maximum(shares, np.hstack([own, -own]))
     largest, smallest = agreed[0].reshape(2, -1) * [[1], [-1]]
     has_ids, *hashes = (largest != smallest).tolist()
     if has_ids:
@@ -308,7 +308,7 @@ def _facts(shards: FeatureShards, position: int, key: bytes) -> np.ndarray:
 def _name_the_difference(network: Network, shards: FeatureShards, keys: list[bytes]) -> None:
     """Raise at every node, with the first row where its ids differ from those of the node that drew the key."""
     own = np.array([_prefixes(shards, position, key) for position, key in enumerate(keys)])
-    compared = network.from_root(own)
+    compared = network.broadcast(own)
     message = f"ids of samples at another node differ from those at this node; {FIX}."
     for position in range(len(own)):
         different = np.flatnonzero(own[position] != compared[position])
@@ -318,7 +318,7 @@ def _name_the_difference(network: Network, shards: FeatureShards, keys: list[byt
             break
     # Wait for all nodes, so that none ends the fit before each has compared its ids.
     with contextlib.suppress(TransportError):
-        network.worst(np.zeros((len(own), 1)))
+        network.maximum(np.zeros((len(own), 1)))
     raise DataError(message)
 
 

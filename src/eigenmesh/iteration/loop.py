@@ -241,7 +241,7 @@ class Loop:
 
     @property
     def _interval(self) -> int:
-        """Iterations between checks, such that the `worst` of a check costs at most about a tenth of the rounds."""
+        """Iterations between checks, such that the `maximum` of a check costs at most about a tenth of the rounds."""
         return max(1, -(-10 * max(1, self.network.flood_rounds) // max(1, self.rounds_per_iteration)))
 
     def _ended(self, watch: Watch, out_of_budget: bool) -> tuple[StopReason, Certified] | None:
@@ -440,7 +440,7 @@ def run_to_fraction(
     """
     # The last bits of averages may differ between nodes; a number that decides must not.
     before = network.traffic.copy()
-    total = float(network.worst(covariance.place(np.full((len(network.ids), 1), total)))[0, 0])
+    total = float(network.maximum(covariance.place(np.full((len(network.ids), 1), total)))[0, 0])
     settings["spent"] = {**settings["spent"], "checks": network.traffic - before}
     k, basis, runs = min(FIRST_BLOCK, limit), None, []
     last_round = network.traffic.rounds + settings["max_rounds"]

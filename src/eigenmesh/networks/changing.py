@@ -81,7 +81,7 @@ FLOODS, MOST_ROUNDS = 100, 100_000
 class Changing(Flooding):
     """Hold all M nodes of a ``NetworkSequence`` in NumPy arrays of shape (M, ...).
 
-    ``mix`` uses the weights of the current round, ``worst`` floods (``Flooding``), and ``mean`` is a push sum that
+    ``mix`` uses the weights of the current round, ``maximum`` floods (``Flooding``), and ``mean`` is a push sum that
     continues until it has reached its accuracy (``PushSum``). If rounding errors prevent that, ``average.accuracy`` is
     the accuracy that was reached.
     """
@@ -172,7 +172,7 @@ class Changing(Flooding):
         """The average of node 0, which travels in the flood by which the nodes agree on their errors."""
         return self._push_sum(array, None)[1][:1, ...]
 
-    def common_mean_and_worst(self, array: Array, values: Array) -> tuple[Array, Array]:
+    def common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
         return self._push_sum(array, values)
 
     def _push_sum(self, array: Array, values: Array | None) -> tuple[Array, Array]:
@@ -195,7 +195,7 @@ class Changing(Flooding):
             error = probes.error(mixed, y)
             averaged = (sums / y.reshape(len(y), *[1] * (sums.ndim - 1))).astype(array.dtype)
             sent = self._of_node_0(averaged) if values is None else values
-            agreed = self.worst(np.hstack([error[:, np.newaxis], self._rows(sent)]))
+            agreed = self.maximum(np.hstack([error[:, np.newaxis], self._rows(sent)]))
             before, largest = largest, float(agreed[0, 0])
             self._contraction = min(max((largest / first) ** (1 / taken), 1e-3), 1 - 1e-9)
             if largest <= self.accuracy:
@@ -229,7 +229,7 @@ class Changing(Flooding):
         raise self._no_fixed_links()
 
     _combine = _mean_reducer = _reduced_sum = _maximum = combine  # type: ignore[assignment]
-    _common_mean_and_maximum = broadcast = combine  # type: ignore[assignment]
+    _common_mean_and_maximum = send_down = combine  # type: ignore[assignment]
 
     def _no_fixed_links(self) -> InputError:
         fix = "use the solver tracked-subspace, which does not need them"

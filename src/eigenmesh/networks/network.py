@@ -1,4 +1,4 @@
-"""The interface of a network: mix, mean, worst."""
+"""The interface of a network: mix, mean, maximum."""
 
 from __future__ import annotations
 
@@ -430,7 +430,7 @@ class SingleRounds(Riders):
         return self._combine(exchange, arrays)
 
     @abstractmethod
-    def broadcast(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array:
+    def send_down(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array:
         """Send the root's part of an array down a tree, bit for bit, and count it: (nodes, ...) -> (nodes, ...)."""
 
     def _begin_round(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> None:
@@ -622,7 +622,7 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
     """Nodes that exchange arrays with their neighbours in rounds.
 
     Every array has a leading axis over *the nodes that this process holds*: all M when stacked, one at a peer. All
-    nodes must call ``mix``, ``mean`` and ``worst`` in the same order: a branch around such a call may depend only on
+    nodes must call ``mix``, ``mean`` and ``maximum`` in the same order: a branch around such a call may depend only on
     values that every node agrees on.
     """
 
@@ -751,7 +751,7 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
             return self._integer_mean(partial(self.integers.total, self), array, bound)
         return self.reduced_mean(array) if self.collective else self.average(self, array)
 
-    def from_root(self, values: np.ndarray) -> np.ndarray:
+    def broadcast(self, values: np.ndarray) -> np.ndarray:
         """Broadcast the numbers of one node, bit for bit: (nodes, ...) -> (nodes, ...) float64.
 
         The root of the tree sends them down. Without a tree they are the maximum of node 0's numbers and the smallest
@@ -760,10 +760,10 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         own = np.ascontiguousarray(values, dtype=np.float64)
         if isinstance(self._over, TreeAverage):
             # As integers, because a product with zero loses the sign of zero.
-            sent = np.asarray(self._over.from_root(self, own.view(np.uint64)))
+            sent = np.asarray(self._over.broadcast(self, own.view(np.uint64)))
             self._hear(sent[:1])
             return sent.view(np.float64)
-        return np.asarray(self.worst(self._of_node_0(own).reshape(len(own), -1))).reshape(own.shape)
+        return np.asarray(self.maximum(self._of_node_0(own).reshape(len(own), -1))).reshape(own.shape)
 
     def _of_node_0(self, values: np.ndarray) -> np.ndarray:
         """Numbers whose maximum over all nodes are those of node 0: (nodes, ...) -> (nodes, ...)."""
@@ -774,7 +774,7 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         """An average with the same bits at all nodes: that of one node where they differ: (copies, ...) -> (1, ...)."""
         if self.alike:
             return common
-        return ea.like(self.from_root(everywhere(ea.to_numpy(common), len(self.ids)))[:1, ...], common)
+        return ea.like(self.broadcast(everywhere(ea.to_numpy(common), len(self.ids)))[:1, ...], common)
 
     @contextmanager
     def over_tree(self) -> Iterator[None]:
@@ -813,8 +813,8 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         """
         return self.same_bits(self.common_mean(array, bound))
 
-    def common_mean_and_worst(self, array: Array, values: Array) -> tuple[Array, Array]:
-        """``common_mean(array)`` and ``worst(values)`` in the same messages.
+    def common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
+        """``common_mean(array)`` and ``maximum(values)`` in the same messages.
 
         An exact average takes at least as many rounds as the diameter, so the maxima travel with it at no extra round.
         In an all-reduce, which can only sum, each node writes its values into its own slot.
@@ -835,10 +835,10 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         # An inaccurate average on a dense graph may take fewer rounds than the diameter.
         return 0 if self.collective else max(0, self.weights.spectrum.diameter - self.average.rounds)
 
-    def worst_after_mean(self, array: Array, follows: Callable[[Array], tuple[T, Array]]) -> tuple[T, Array]:
-        """``result, values = follows(shared_mean(array))``; returns ``result, worst(values)``."""
+    def maximum_after_mean(self, array: Array, follows: Callable[[Array], tuple[T, Array]]) -> tuple[T, Array]:
+        """``result, values = follows(shared_mean(array))``; returns ``result, maximum(values)``."""
         result, values = follows(self.shared_mean(array))
-        return result, self.worst(values)
+        return result, self.maximum(values)
 
     @property
     def flood_ends_average(self) -> bool:
@@ -852,7 +852,7 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         """Bytes that no other process knows."""
         return secrets.token_bytes(count)
 
-    def worst(self, values: Array) -> Array:
+    def maximum(self, values: Array) -> Array:
         """Elementwise maximum, the same bits at all nodes; one NaN gives NaN at all: (nodes, ...) -> (nodes, ...)."""
         if self.collective:
             # Each value is sent with a flag for NaN, because engines differ in how their maximum treats NaN.
@@ -874,7 +874,7 @@ SPARE_ROUNDS = 4
 
 
 class Flooding(Network):
-    """The nodes of a ``NetworkSequence``, its rounds, and ``worst``.
+    """The nodes of a ``NetworkSequence``, its rounds, and ``maximum``.
 
     At the first call the nodes measure how many rounds it takes until all have heard from all, by floods of 1, 2, 4,
     ... rounds. All nodes know the links of every round, and so who has heard from whom: a later flood that has missed a
@@ -946,7 +946,7 @@ class Flooding(Network):
             self._flood_rounds = self._measured_flood()
         return self._flood_rounds
 
-    def worst(self, values: Array) -> Array:
+    def maximum(self, values: Array) -> Array:
         rounds = self.flood_rounds
         agreed, heard = self._flood(self._rows(values), rounds)
         while not heard.all():

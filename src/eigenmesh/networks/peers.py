@@ -97,7 +97,7 @@ class Peers(Network):
         stacks = self._gathered((X, S), parts[0].links)
         return parts[0].total(stacks[0]), parts[1].total(stacks[1])
 
-    def broadcast(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array:
+    def send_down(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array:
         for level in levels:
             self._begin_round(level, (array,))
             links = self._part(level).links

@@ -47,7 +47,7 @@ class Stacked(Network):
             self._begin_round(level, (array,))
         total = self._summed(array, tree)
         total /= self.n_nodes
-        return tree.from_root(self, ea.everywhere(total, self.n_nodes))
+        return tree.broadcast(self, ea.everywhere(total, self.n_nodes))
 
     def _summed(self, array: Parts, tree: TreeAverage) -> Array:
         """Sum of all parts, in the order of the tree: each node adds to its own part the sums of its children."""
@@ -72,7 +72,7 @@ class Stacked(Network):
             above += total
             del total
 
-    def broadcast(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array:
+    def send_down(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array:
         """One copy that all nodes share: they would receive the same bits."""
         for level in levels:
             self._begin_round(level, (array,))

@@ -122,7 +122,7 @@ class Solver(ABC):
         return orthonormal(self.readout(state)[:1, ...])
 
     def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
-        """Check the state every few rounds; nodes agree only by ``network.worst``; by default on ``state.residual``."""
+        """Check every few rounds; nodes agree only by ``network.maximum``; by default on ``state.residual``."""
         return watch_residual(network, state)
 
     def finish(self, covariance: Covariance, network: Network, watch: Watch) -> Watch:
@@ -166,7 +166,7 @@ def largest_norm(covariance: Covariance, network: Network, like: Array, products
         # Where the covariance is zero, the vector stays zero: avoid dividing by its norm.
         vector = covariance.apply(vector / xp.where(norm > 0, norm, xp.ones_like(norm)))
         norm = column_norms(vector)
-    return float(network.worst(norm[:, 0, :])[0, 0])
+    return float(network.maximum(norm[:, 0, :])[0, 0])
 
 
 def product_residuals(X: Array, Z: Array) -> Array:
@@ -187,7 +187,7 @@ def unmeasured(X: Array) -> Array:
 
 def watch_residual(network: Network, state: Any) -> Watch:
     """Agree on ``state.residual``, (nodes, K); infinite: not measured yet, NaN: the iterates have diverged."""
-    residual = ea.to_numpy(network.worst(state.residual)[0, ...])
+    residual = ea.to_numpy(network.maximum(state.residual)[0, ...])
     return Watch(state, residual, healthy=not bool(np.any(np.isnan(residual))))
 
 
@@ -477,7 +477,7 @@ class SteppedSolver(Solver):
         automatic = self.step_size == "auto"
         xp = ea.namespace(state.X)
         lengths = xp.max(column_norms(state.X)[:, 0, :], axis=1, keepdims=True)
-        agreed = ea.to_numpy(network.worst(xp.concat([state.residual, lengths], axis=1))[0, ...])
+        agreed = ea.to_numpy(network.maximum(xp.concat([state.residual, lengths], axis=1))[0, ...])
         residual, length = agreed[:-1], float(agreed[-1])
         stable = bool(np.all(np.isfinite(residual))) and length < (self.longest if automatic else BLOWN_UP)
         if not automatic:

@@ -166,7 +166,7 @@ class BlockKrylov(RayleighRitz):
     def step(self, covariance: Covariance, network: Network, state: Copies) -> Copies:
         xp = ea.namespace(state[0].whitening)
         products = BlockProducts(covariance, xp.concat([own.B for own in state]), len(network.ids))
-        Z, agreed = network.common_mean_and_worst(products.parts, xp.concat([own.report for own in state]))
+        Z, agreed = network.common_mean_and_maximum(products.parts, xp.concat([own.report for own in state]))
         size = network.size_of_products(products.norms, column_norms(Z))
         # Free them before the next block is made.
         del products
@@ -405,7 +405,7 @@ class WarmKrylov(RayleighRitz):
         xp = ea.namespace(state[0].CV)
         blocks = xp.concat([own.V.next_block(own.whitening.shape[-2]) for own in state])
         products = BlockProducts(covariance, blocks, len(network.ids))
-        Z, agreed = network.common_mean_and_worst(products.parts, xp.concat([own.report for own in state]))
+        Z, agreed = network.common_mean_and_maximum(products.parts, xp.concat([own.report for own in state]))
         size, numbers = network.size_of_products(products.norms, column_norms(Z)), ea.to_numpy(agreed[0, ...])
         places = [slice(at, at + 1) for at in range(len(state))]
         pairs = zip(state, places, strict=True)

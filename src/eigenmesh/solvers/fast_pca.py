@@ -98,10 +98,10 @@ class FastPCA(SteppedSolver):
         """Read the residual off the tracker; with an automatic step, restart if the iterates blow up or collapse."""
         xp = ea.namespace(state.X)
         norms = column_norms(state.X)[:, 0, :]
-        # `worst` takes maxima, so shortest norms are sent with a minus sign.
+        # `maximum` takes maxima, so shortest norms are sent with a minus sign.
         sizes = [-norms[:, :1], xp.max(-norms, axis=1, keepdims=True), xp.max(norms, axis=1, keepdims=True)]
         numbers = xp.concat([column_norms(state.S)[:, 0, :] / norms, *sizes], axis=1)
-        agreed = ea.to_numpy(network.worst(numbers)[0, ...])
+        agreed = ea.to_numpy(network.maximum(numbers)[0, ...])
         residual, (first, shortest), longest = agreed[:-3], -agreed[-3:-1], float(agreed[-1])
         finite = bool(np.all(np.isfinite(residual)))
         if self.step_size != "auto":

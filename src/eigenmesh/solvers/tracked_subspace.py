@@ -88,7 +88,7 @@ def ritz_of_average(covariance: Covariance, network: Network, X: Array, k: int) 
         ritz = SharedRitz.of(block, product, size, k)
         return ritz, ea.namespace(block).concat([ritz.residuals, ritz.values], axis=1)
 
-    shared, agreed = network.worst_after_mean(products.parts, ritz_and_report)
+    shared, agreed = network.maximum_after_mean(products.parts, ritz_and_report)
     residual, values = np.split(ea.to_numpy(agreed)[0], 2)
     return AgreedRitz(shared, residual[:k], gaps_from_ritz(values, k))
 

@@ -77,7 +77,7 @@ class TreeCovariance(Solver):
         values, vectors = ea.eigenpairs(C)
         leading = vectors[:, :, : -state.k - 1 : -1]
         X, CX = (ea.like(array, state.X) for array in (leading, C @ leading))
-        agreed = network.worst(ea.like(values[:, ::-1], state.X))
+        agreed = network.maximum(ea.like(values[:, ::-1], state.X))
         norms = xp.sqrt(xp.sum(squared_norms(covariances), axis=-1))
         size = network.size_of_products(norms, ea.like(np.trace(C, axis1=1, axis2=2), norms))
         return TreeCovarianceState(state.k, ea.everywhere(X, n_nodes), ea.to_numpy(agreed[0, ...]), CX, size)
