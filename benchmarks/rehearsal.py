@@ -38,10 +38,9 @@ from peers import delay, measure
 from eigenmesh.rehearsal.conditions import Conditions, LinkQuality
 from eigenmesh.rehearsal.forecast import RunForecast, forecast
 from eigenmesh.rehearsal.simulation import made_up
-from eigenmesh.sites import Address, NetworkFile, RunSettings, read_network_file
+from eigenmesh.sites import Address, NetworkFile, RunSettings, in_order, read_network_file
 from eigenmesh.sites.audit import read_audit
 from eigenmesh.sites.network_file import NetworkSite
-from eigenmesh.sites.site import in_order
 from mesh import Mesh, ring
 
 N_COMPONENTS = 3

@@ -22,7 +22,7 @@ from eigenmesh.data.datasets import SPECTRA, synthetic
 from eigenmesh.data.moments import MISSING
 from eigenmesh.data.split import SPLITS
 from eigenmesh.errors import InputError, UnknownNameError
-from eigenmesh.sites.site import Fields, RunSettings
+from eigenmesh.sites import Fields, RunSettings
 from eigenmesh.solvers import SOLVERS, FastPCA, solver_by_name
 from eigenmesh.transports import TRANSPORTS, ThreadTransport, transport_kind
 from eigenmesh.words import canonical_name, find_name, lookup

@@ -6,8 +6,9 @@ import shutil
 import pytest
 
 from eigenmesh.errors import InputError, UnreadableFileError
-from eigenmesh.sites import TlsFiles, read_site
+from eigenmesh.sites import read_site
 from eigenmesh.sites.authority import load_credentials, make_certificate_authority
+from eigenmesh.sites.site import TlsFiles
 
 
 def _files(folder):

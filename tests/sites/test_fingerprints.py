@@ -9,9 +9,8 @@ from eigenmesh.cli import app
 from eigenmesh.cli.site_keys import make_network
 from eigenmesh.errors import InputError
 from eigenmesh.sites import read_network_file, read_site
-from eigenmesh.sites.authority import load_certificate_authority, load_credentials
+from eigenmesh.sites.authority import fingerprint_of, load_certificate_authority, load_credentials, pinned
 from eigenmesh.sites.network_file import Manifest, differences, site_toml
-from eigenmesh.sites.site import fingerprint_of, pinned
 
 NAMES = ("oslo", "bergen", "trondheim")
 

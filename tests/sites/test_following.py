@@ -11,11 +11,12 @@ from eigenmesh.data import Shards
 from eigenmesh.errors import DataError, InputError, UnreadableFileError
 from eigenmesh.fitting import Request, prepare
 from eigenmesh.protocol import Mark, record
-from eigenmesh.sites import DataFile, OutFolder, read_network_file, read_site
+from eigenmesh.sites import read_network_file, read_site
 from eigenmesh.sites.follow import Follower
 from eigenmesh.sites.inbox import BatchData, CountedFile, Inbox, Ledger, PutOffError, same_moments
 from eigenmesh.sites.network_file import Manifest, differences, site_toml
 from eigenmesh.sites.results import RunFolder
+from eigenmesh.sites.site import DataFile, OutFolder
 from eigenmesh.transports import run_threads
 from eigenmesh.transports.tls import Supervisor
 from eigenmesh.transports.tls.journal import Journal

@@ -140,7 +140,7 @@ def test_any_value_in_any_field_is_read_or_refused_in_words(write_site, data, va
 @pytest.mark.slow
 def test_commands_for_sites_load_no_engine():
     """Those who never run peers need no cryptography."""
-    commands = "from eigenmesh.cli import _site_keys, _site_state, _transform"
+    commands = "from eigenmesh.cli import site_keys, site_state, transform"
     engines = ["cryptography", "prometheus_client"]
     code = f"import sys; {commands}; print([name for name in {engines} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)

@@ -12,21 +12,8 @@ from eigenmesh.cli.messages import Messages, plain_errors
 from eigenmesh.cli.options import argument, option
 from eigenmesh.errors import InputError, UnknownNameError, import_extra
 from eigenmesh.report.tables import facts_table
-from eigenmesh.sites import (
-    AUTHORITY_FILE,
-    CA_FOLDER,
-    CA_KEY,
-    CERTIFICATE_FILE,
-    EXAMPLE,
-    ISSUED_FILE,
-    KEY_FILE,
-    REQUEST_FILE,
-    REVOKED_FILE,
-    SITE_FILE,
-    NetworkFile,
-    read_network_file,
-    site_toml,
-)
+from eigenmesh.sites import EXAMPLE, NetworkFile, read_network_file, site_toml
+from eigenmesh.sites.site import FileNames
 
 REQUESTS_HELP = "Create only keys and certificate requests, for sites with their own authority."
 Days = Annotated[int | None, option(None, "N", "Days that certificates are valid; 825 by default.", min=1)]
@@ -94,7 +81,7 @@ def _chosen(network: NetworkFile, only: str | None, requests: bool, days: int | 
         raise _has_fingerprints(network)
     if only is None:
         return network.names
-    if only == CA_FOLDER and not requests:
+    if only == FileNames.CA_FOLDER and not requests:
         return ()
     if only not in network.names:
         raise UnknownNameError("site", only, network.names)
@@ -114,9 +101,9 @@ def _with_request(network: NetworkFile, name: str, folder: Path) -> list[NewFile
 
     made = make_certificate_request(name)
     return [
-        NewFile(folder / KEY_FILE, made.key, private=True),
-        NewFile(folder / REQUEST_FILE, made.request),
-        NewFile(folder / SITE_FILE, site_toml(network, name).encode()),
+        NewFile(folder / FileNames.KEY, made.key, private=True),
+        NewFile(folder / FileNames.REQUEST, made.request),
+        NewFile(folder / FileNames.SITE, site_toml(network, name).encode()),
     ]
 
 
@@ -133,8 +120,8 @@ def _with_authority(network: NetworkFile, names: tuple[str, ...], out: Path, day
         raise _has_fingerprints(network)
     authority = make_certificate_authority(f"eigenmesh {network.path.stem}", sites=network.names)
     own = authority.certificate_and_key
-    files = [NewFile(out / CA_FOLDER / CA_KEY, own.key, private=True)]
-    files.append(NewFile(out / CA_FOLDER / AUTHORITY_FILE, own.certificate))
+    files = [NewFile(out / FileNames.CA_FOLDER / FileNames.CA_KEY, own.key, private=True)]
+    files.append(NewFile(out / FileNames.CA_FOLDER / FileNames.AUTHORITY, own.certificate))
     log = b""
     issued = {name: authority.issue(name, days or SITE_CERTIFICATE_DAYS) for name in names}
     pins = {name: key_fingerprint(load_certificate(made.certificate)) for name, made in issued.items()}
@@ -142,42 +129,39 @@ def _with_authority(network: NetworkFile, names: tuple[str, ...], out: Path, day
         folder = out / name
         log += issued_line(made.certificate, "init")
         files += [
-            NewFile(folder / KEY_FILE, made.key, private=True),
-            NewFile(folder / CERTIFICATE_FILE, made.certificate),
-            NewFile(folder / AUTHORITY_FILE, own.certificate),
-            NewFile(folder / SITE_FILE, site_toml(network, name, pins).encode()),
+            NewFile(folder / FileNames.KEY, made.key, private=True),
+            NewFile(folder / FileNames.CERTIFICATE, made.certificate),
+            NewFile(folder / FileNames.AUTHORITY, own.certificate),
+            NewFile(folder / FileNames.SITE, site_toml(network, name, pins).encode()),
         ]
-    return [*files, NewFile(out / CA_FOLDER / ISSUED_FILE, log, private=True)]
+    return [*files, NewFile(out / FileNames.CA_FOLDER / FileNames.ISSUED, log, private=True)]
 
 
 def _print_next_steps(
     messages: Messages, network: NetworkFile, names: tuple[str, ...], out: Path, requests: bool, only: str | None
 ) -> None:
     """Print what was created, where each folder goes, and what is secret."""
+    authority = out / FileNames.CA_FOLDER
     facts = {f"{out / name}": f"for {name}: {_links(network, name)}" for name in names}
     if not requests:
-        facts[f"{out / CA_FOLDER}"] = "the certificate authority: only for the operator of the network"
+        facts[f"{authority}"] = "the certificate authority: only for the operator of the network"
     messages.print(facts_table(facts))
     messages.print()
     if requests:
-        messages.print(f"Have each {REQUEST_FILE} signed, and put the certificate next to it as {CERTIFICATE_FILE}.")
-        messages.print(f"Put the certificates of all authorities that sign into {AUTHORITY_FILE} at every site.")
-        messages.print(
-            f"Then pin the certificates of all sites at each site: eigenmesh site pin {SITE_FILE} CERT.pem ..."
-        )
-    elif only == CA_FOLDER:
-        messages.print(
-            f"Sign the requests of sites with: eigenmesh site sign request.pem --name NAME --ca {out / CA_FOLDER}"
-        )
-        messages.print(f"Send {AUTHORITY_FILE} to every site, with its certificate.")
+        messages.print("Have each request.pem signed, and put the certificate next to it as cert.pem.")
+        messages.print("Put the certificates of all authorities that sign into ca.pem at every site.")
+        messages.print("Then pin the certificates of all sites at each site: eigenmesh site pin site.toml CERT.pem ...")
+    elif only == FileNames.CA_FOLDER:
+        messages.print(f"Sign the requests of sites with: eigenmesh site sign request.pem --name NAME --ca {authority}")
+        messages.print("Send ca.pem to every site, with its certificate.")
     else:
         messages.print("Send each site its own folder, over a private channel, and delete it here.")
     if names:
         messages.print("At each site: set the data file in site.toml, then run: eigenmesh site check site.toml")
-        messages.print(f"Secret: {KEY_FILE} in each folder. Whoever has it can impersonate that site.")
+        messages.print("Secret: key.pem in each folder. Whoever has it can impersonate that site.")
     if not requests:
         messages.print(
-            f"Most secret: {out / CA_FOLDER / CA_KEY}. Whoever has it can impersonate any site; keep it offline."
+            f"Most secret: {authority / FileNames.CA_KEY}. Whoever has it can impersonate any site; keep it offline."
         )
 
 
@@ -195,8 +179,8 @@ def _links(network: NetworkFile, name: str) -> str:
 def sign(
     request: Annotated[Path, argument("REQUEST.pem", "The certificate request that the site sent.")],
     name: Annotated[str, option(None, "NAME", "The site that sent it; the request must have this name and no other.")],
-    ca: AuthorityPath = Path(CA_FOLDER),
-    out: Annotated[Path, option(None, "FILE", "Where to write the certificate.")] = Path(CERTIFICATE_FILE),
+    ca: AuthorityPath = Path(FileNames.CA_FOLDER),
+    out: Annotated[Path, option(None, "FILE", "Where to write the certificate.")] = Path(FileNames.CERTIFICATE),
     days: Days = None,
 ) -> None:
     """Sign a site's certificate request with the network's own authority.
@@ -214,7 +198,7 @@ def sign(
     signed = folder.authority.sign(read_file(request), name, days or SITE_CERTIFICATE_DAYS)
     folder.record(signed, "sign")
     write_new([NewFile(out, signed)])
-    Messages.of().print(f"wrote {out}: send it to {name}, with {ca / AUTHORITY_FILE}; neither is secret.")
+    Messages.of().print(f"wrote {out}: send it to {name}, with {ca / FileNames.AUTHORITY}; neither is secret.")
 
 
 @plain_errors()
@@ -239,7 +223,7 @@ def pin(
     - `eigenmesh site pin site.toml network.toml`
     """
     import_extra("cryptography", "peers", "reading certificates")
-    from eigenmesh.sites import pinned
+    from eigenmesh.sites.authority import pinned
 
     text, fingerprints = pinned(file, sources)
     save_text(file, text)
@@ -253,7 +237,7 @@ def pin(
 @plain_errors()
 def renew(
     certificate: Annotated[Path, argument("CERT.pem", "The site's current certificate, expired or not.")],
-    ca: AuthorityPath = Path(CA_FOLDER),
+    ca: AuthorityPath = Path(FileNames.CA_FOLDER),
     out: Annotated[Path, option(None, "FILE", "Where to write the new certificate.")] = Path("renewed.pem"),
     days: Days = None,
 ) -> None:
@@ -266,22 +250,21 @@ def renew(
     - `eigenmesh site renew oslo/cert.pem --ca mesh/ca --out oslo-2028.pem`
     """
     import_extra("cryptography", "peers", "renewing certificates")
-    from eigenmesh.sites import AUTHORITY_FILE
     from eigenmesh.sites.authority import SITE_CERTIFICATE_DAYS, AuthorityFolder, RevocationList, read_file
 
     folder, old = AuthorityFolder(ca), read_file(certificate)
     name, renewed = folder.authority.renew(old, days or SITE_CERTIFICATE_DAYS)
-    if RevocationList(ca / AUTHORITY_FILE).is_revoked(old):
+    if RevocationList(ca / FileNames.AUTHORITY).is_revoked(old):
         raise InputError(f"{certificate} is revoked; {name} needs a new key and a signed request: eigenmesh site sign.")
     folder.record(renewed, "renew")
     write_new([NewFile(out, renewed)])
-    Messages.of().print(f"wrote {out}: {name} replaces its {CERTIFICATE_FILE} with it before the next start.")
+    Messages.of().print(f"wrote {out}: {name} replaces its {FileNames.CERTIFICATE} with it before the next start.")
 
 
 @plain_errors()
 def revoke(
     name: Annotated[str, argument("NAME", "The site whose key was lost or stolen.")],
-    ca: AuthorityPath = Path(CA_FOLDER),
+    ca: AuthorityPath = Path(FileNames.CA_FOLDER),
 ) -> None:
     """Revoke all certificates of a site, and write the list of revoked certificates, signed by the authority.
 
@@ -300,4 +283,4 @@ def revoke(
     messages.print(
         f"revoked {len(new)} certificates of {name}: {', '.join(f'{serial:x}' for serial in new) or 'none'}."
     )
-    messages.print(f"Send {ca / REVOKED_FILE} to all sites, to put next to their {AUTHORITY_FILE}; it is not secret.")
+    messages.print(f"Send {ca / FileNames.REVOKED} to all sites, to put next to their ca.pem; it is not secret.")

@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 from eigenmesh.errors import InputError
 from eigenmesh.events import LinkLatency
-from eigenmesh.sites import Fields, in_order
+from eigenmesh.settings import between, named
+from eigenmesh.sites import Fields, at_least, in_order
 
 Edges = tuple[tuple[str, str], ...]
 WHAT = "a file of conditions (eigenmesh site rehearse --example prints one)"
 MOST = 1e9
+FROM_0, ABOVE_0 = at_least(0, MOST), between(0, MOST)
 LINK_FIELDS = ("latency_ms", "jitter_ms", "bandwidth_mbit", "loss", "overhead_ms")
 HOST_FIELDS = ("slowdown", "product_ms", "set_up_ms", "disk_ms", "spread")
 
@@ -128,7 +130,7 @@ def read_conditions(path: str | os.PathLike[str], sites: tuple[str, ...], edges:
     """Read and check the conditions of a network; every error names the line or the field, and the fix."""
     fields = Fields.read(Path(path), WHAT)
     fields.require_known(["restart_parked_s", "links", "link", "sites", "site", "outage", "kill"])
-    parked = fields.at_least("restart_parked_s", 0, MOST) if "restart_parked_s" in fields else None
+    parked = fields.value("restart_parked_s", FROM_0, default=None)
     names = _NamesInNetwork(sites, edges)
     faults = [*_outages(fields, names), *_kills(fields, names)]
     return Conditions(_links(fields, names), _hosts(fields, names), tuple(sorted(faults, key=_time)), parked)
@@ -142,7 +144,7 @@ class _NamesInNetwork:
     edges: Edges
 
     def site(self, table: Fields, key: str) -> str:
-        return table.text(key, choices=self.sites)
+        return str(table.value(key, named("site", self.sites)))
 
     def link(self, table: Fields, key: str) -> tuple[str, str]:
         ends = table.texts(key)
@@ -171,11 +173,11 @@ def _links(fields: Fields, names: _NamesInNetwork) -> dict[tuple[str, str], Link
 
 def _link(table: Fields, usual: LinkQuality) -> LinkQuality:
     return LinkQuality(
-        latency_ms=table.at_least("latency_ms", 0, MOST, usual.latency_ms),
-        jitter_ms=table.at_least("jitter_ms", 0, MOST, usual.jitter_ms),
-        bandwidth_mbit=table.number("bandwidth_mbit", 0, MOST, usual.bandwidth_mbit),
-        loss=table.at_least("loss", 0, 1, usual.loss),
-        overhead_ms=table.at_least("overhead_ms", 0, MOST, usual.overhead_ms),
+        latency_ms=table.value("latency_ms", FROM_0, default=usual.latency_ms),
+        jitter_ms=table.value("jitter_ms", FROM_0, default=usual.jitter_ms),
+        bandwidth_mbit=table.value("bandwidth_mbit", ABOVE_0, default=usual.bandwidth_mbit),
+        loss=table.value("loss", at_least(0, 1), default=usual.loss),
+        overhead_ms=table.value("overhead_ms", FROM_0, default=usual.overhead_ms),
     )
 
 
@@ -199,11 +201,14 @@ def _host(table: Fields, usual: Host) -> Host:
     if "set_up_ms" in table and "product_ms" not in table:
         raise table.wrong("set_up_ms", "needs product_ms as well; add it, or give slowdown instead.")
     if "slowdown" in table:
-        usual = replace(usual, slowdown=table.number("slowdown", 0, MOST), product_ms=None)
+        usual = replace(usual, slowdown=table.value("slowdown", ABOVE_0), product_ms=None)
     if "product_ms" in table:
-        set_up_ms = table.at_least("set_up_ms", 0, MOST, 0.0)
-        usual = replace(usual, product_ms=table.at_least("product_ms", 0, MOST), set_up_ms=set_up_ms)
-    disk_ms, spread = table.at_least("disk_ms", 0, MOST, usual.disk_ms), table.at_least("spread", 0, 10, usual.spread)
+        set_up_ms = table.value("set_up_ms", FROM_0, default=0.0)
+        usual = replace(usual, product_ms=table.value("product_ms", FROM_0), set_up_ms=set_up_ms)
+    disk_ms, spread = (
+        table.value("disk_ms", FROM_0, default=usual.disk_ms),
+        table.value("spread", at_least(0, 10), default=usual.spread),
+    )
     return replace(usual, disk_ms=disk_ms, spread=spread)
 
 
@@ -211,8 +216,8 @@ def _outages(fields: Fields, names: _NamesInNetwork) -> Iterable[Fault]:
     for table in fields.tables("outage"):
         table.require_known(["link", "site", "at_s", "for_s"])
         if ("link" in table) == ("site" in table):
-            raise InputError(f"{table.place('')}: an outage needs either link or site; give exactly one of them.")
-        at_s, for_s = table.at_least("at_s", 0, MOST), table.number("for_s", 0, MOST)
+            raise InputError(f"{table.line('')}: an outage needs either link or site; give exactly one of them.")
+        at_s, for_s = table.value("at_s", FROM_0), table.value("for_s", ABOVE_0)
         if "link" in table:
             links = [names.link(table, "link")]
         else:
@@ -224,9 +229,9 @@ def _outages(fields: Fields, names: _NamesInNetwork) -> Iterable[Fault]:
 def _kills(fields: Fields, names: _NamesInNetwork) -> Iterable[Fault]:
     for table in fields.tables("kill"):
         table.require_known(["site", "at_s", "restart_after_s"])
-        site, at_s = names.site(table, "site"), table.at_least("at_s", 0, MOST)
+        site, at_s = names.site(table, "site"), table.value("at_s", FROM_0)
         if "restart_after_s" in table:
-            yield Fault("crash", at_s, site, "", table.at_least("restart_after_s", 0, MOST))
+            yield Fault("crash", at_s, site, "", table.value("restart_after_s", FROM_0))
         else:
             yield Fault("kill", at_s, site)
 

@@ -23,7 +23,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from eigenmesh.atomic_write import write_atomically
 from eigenmesh.errors import InputError, UnreadableFileError
-from eigenmesh.sites.site import AUTHORITY_FILE, CA_KEY, ISSUED_FILE, REVOKED_FILE, TlsFiles, require_name
+from eigenmesh.sites.fields import Fields
+from eigenmesh.sites.site import FINGERPRINTS, FileNames, TlsFiles, fingerprints_table, read_fingerprints, require_name
 from eigenmesh.transports.tls import Credentials, is_signed_by, key_fingerprint
 
 # X.509 certificates of sites: a private certificate authority, one certificate per site, and signing requests.
@@ -259,23 +260,23 @@ class AuthorityFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.authority: CertificateAuthority = load_certificate_authority(
-            read_file(path / AUTHORITY_FILE), read_file(path / CA_KEY)
+            read_file(path / FileNames.AUTHORITY), read_file(path / FileNames.CA_KEY)
         )
 
     def record(self, certificate: bytes, why: str) -> None:
         """Append to the issuance log. Call it before the certificate is handed out."""
-        with (self.path / ISSUED_FILE).open("ab") as file:
+        with (self.path / FileNames.ISSUED).open("ab") as file:
             file.write(issued_line(certificate, why))
 
     def issued(self) -> list[Issued]:
         """Everything in the issuance log, oldest first."""
-        lines = read_file(self.path / ISSUED_FILE).splitlines()
+        lines = read_file(self.path / FileNames.ISSUED).splitlines()
         try:
             found = [json.loads(line) for line in lines if line.strip()]
             return [Issued(**{**entry, "serial": int(entry["serial"], 16)}) for entry in found]
         except (ValueError, TypeError, KeyError) as error:
             raise UnreadableFileError(
-                f"{self.path / ISSUED_FILE} is damaged ({error!r}); restore it from a backup."
+                f"{self.path / FileNames.ISSUED} is damaged ({error!r}); restore it from a backup."
             ) from error
 
     def revoke(self, name: str) -> list[int]:
@@ -287,7 +288,7 @@ class AuthorityFolder:
         if not serials:
             names = sorted({one.name for one in self.issued()})
             raise InputError(f"no certificate was issued to {name!r}; give one of: {', '.join(names)}.")
-        path = self.path / REVOKED_FILE
+        path = self.path / FileNames.REVOKED
         before: list[int] = []
         number = 1
         if path.exists():
@@ -324,7 +325,7 @@ class RevocationList:
     """
 
     def __init__(self, ca: Path) -> None:
-        self.path, self._ca = ca.with_name(REVOKED_FILE), ca
+        self.path, self._ca = ca.with_name(FileNames.REVOKED), ca
         self._seen: tuple[int, int, int] | None = None
         self._revoked: frozenset[tuple[bytes, int]] = frozenset()
         self._revoked = self._read()
@@ -396,7 +397,7 @@ def load_credentials(tls: TlsFiles, name: str, fingerprints: Mapping[str, str] |
     _require_valid_now(tls.certificate, own)
     _require_trusted(tls, chain, trusted)
     if RevocationList(tls.ca).is_revoked(own):
-        revoked = tls.ca.with_name(REVOKED_FILE)
+        revoked = tls.ca.with_name(FileNames.REVOKED)
         raise InputError(f"{tls.certificate} is revoked by {revoked}; make a new key and have its request signed.")
     if (fingerprints or {}).get(name, known := key_fingerprint(own)) != known:
         fix = "pin the certificate again at all sites: eigenmesh site pin"
@@ -447,3 +448,57 @@ def _require_trusted(tls: TlsFiles, chain: list[x509.Certificate], trusted: list
         current = above
     if not any(is_signed_by(current, authority) for authority in trusted):
         raise InputError(f"{tls.certificate} is not signed by an authority in {tls.ca}; put that certificate there.")
+
+
+# Fingerprints of keys, written into the files that sites share.
+
+
+_TABLE = re.compile(rf"\n*^\[{FINGERPRINTS}\][^\n]*\n(?:(?!\[)[^\n]*\n?)*", re.MULTILINE)
+
+
+def fingerprint_of(path: Path) -> tuple[str, str]:
+    """The name of the site in a certificate, and the fingerprint of its key."""
+    certificate = load_certificate(read_file(path))
+    names = alternative_names(certificate)
+    if len(names) != 1:
+        raise InputError(f"{path} is for {', '.join(names) or 'no site'}; give the certificate of one site.")
+    return names[0], key_fingerprint(certificate)
+
+
+def pinned(path: Path, sources: Iterable[Path]) -> tuple[str, dict[str, str]]:
+    """The text of a site.toml or network.toml with the fingerprints of these sources added, and all fingerprints.
+
+    Parameters
+    ----------
+    path : Path
+        The site.toml or network.toml.
+    sources : iterable of Path
+        Each is a certificate, or a network.toml that has fingerprints.
+    """
+    fields, sites = _with_sites(path)
+    known = {name: str(value) for name, value in fields.table(FINGERPRINTS).content.items()}
+    for source in sources:
+        for name, value in _fingerprints_in(source).items():
+            if name not in sites:
+                raise InputError(f"{source} is for {name}, which is not a site of {path} ({', '.join(sites)}).")
+            known[name] = value
+    ordered = {name: known[name] for name in sites if name in known}
+    rest = _TABLE.sub("\n", path.read_text(encoding="utf-8")).rstrip("\n")
+    return f"{rest}\n\n{fingerprints_table(ordered)}", ordered
+
+
+def _with_sites(path: Path) -> tuple[Fields, tuple[str, ...]]:
+    """The fields of a file and all sites: a site.toml has a list of them, a network.toml one table per site."""
+    fields = Fields.read(path, "a site.toml or network.toml")
+    tables = fields.tables("site")
+    return fields, tuple(table.text("name") for table in tables) if tables else fields.texts("sites")
+
+
+def _fingerprints_in(source: Path) -> dict[str, str]:
+    if source.suffix != ".toml":
+        return dict([fingerprint_of(source)])
+    found = read_fingerprints(*_with_sites(source))
+    if not found:
+        fix = f"the coordinator adds it with: eigenmesh site pin {source} CERT.pem ..."
+        raise InputError(f"{source} has no table [{FINGERPRINTS}]; {fix}")
+    return found

@@ -7,218 +7,24 @@ import hashlib
 import json
 import os
 import re
-import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import networkx as nx
 
 from eigenmesh.averaging import Integers, Tree
 from eigenmesh.certificate import COLUMNS as PROBE_COLUMNS
-from eigenmesh.data import (
-    Block,
-    CovarianceKind,
-    Table,
-    TableOptions,
-    aligned,
-    all_files_of,
-    read_table,
-    require_distinct,
-    scores_file,
-)
+from eigenmesh.data import Block, Table, TableOptions, aligned, all_files_of, read_table, require_distinct, scores_file
 from eigenmesh.errors import DataError, EigenmeshError, GraphError, InputError, UnknownNameError, UnreadableFileError
 from eigenmesh.fitting import require_goes_with
 from eigenmesh.graphs import Weights, from_networkx, metropolis, require_connected
 from eigenmesh.masking import MIN_SITES
-from eigenmesh.settings import AT_SITES, Names, OnLoss, Partition, Request, Setting, parse_covariance
+from eigenmesh.settings import AT_SITES, FLAG, SETTINGS, OnLoss, Partition, Request, parse_covariance, whole
+from eigenmesh.sites.fields import COLUMNS, TEXT, Fields, toml_table
 from eigenmesh.solvers import SOLVERS, Solver
-from eigenmesh.words import canonical_name
-
-# Reads tables of a TOML file field by field; errors name the file, the line and the field.
-
-
-# The settings of a thousand sites are far smaller. A data file given by mistake is refused at once.
-MAX_BYTES = 4 * 2**20
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-class Fields:
-    """One table of a TOML file.
-
-    Every getter raises InputError with the line, the value and its bound. ``default=None`` makes a field required.
-    """
-
-    def __init__(self, path: Path, text: str, content: dict[str, Any], header: str = "", index: int = 0) -> None:
-        self.path, self.content, self.header = path, content, header
-        self._text, self._index = text, index
-
-    @classmethod
-    def read(cls, path: Path, what: str) -> Fields:
-        """The top table of a TOML file; ``what`` describes the expected file in errors."""
-        try:
-            if path.is_file() and path.stat().st_size > MAX_BYTES:
-                raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
-            text = path.read_text(encoding="utf-8-sig")
-            return cls(path, text, tomllib.loads(text))
-        except FileNotFoundError as error:
-            raise UnreadableFileError(f"{path} does not exist; give the path of {what}.") from error
-        except OSError as error:
-            raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; give the path of {what}.") from error
-        except ValueError as error:
-            raise UnreadableFileError(f"{path} is not TOML: {error}; {what} is a short TOML file.") from error
-
-    def __contains__(self, key: str) -> bool:
-        return key in self.content
-
-    def require_known(self, known: Sequence[str]) -> None:
-        """Raise for the first unknown field, with the closest known one."""
-        for key in self.content:
-            if key not in known:
-                raise UnknownNameError(f"field in {self.place(key)}{self._in_table()}", key, known)
-
-    def place(self, key: str) -> str:
-        """The file and, if it can be found, the line of a field."""
-        line = _line_of(self._text, self.header, self._index, key)
-        return str(self.path) if line is None else f"{self.path}, line {line}"
-
-    def error(self, key: str, message: str) -> InputError:
-        return InputError(f"{self.place(key)}: {self._full_name(key)} {message}")
-
-    def wrong(self, key: str, wanted: str) -> InputError:
-        """An error about the value of a field."""
-        return self.error(key, f"= {self.content[key]!r} {wanted}")
-
-    def checked(self, key: str, check: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of ``check``; its errors get the place of the field."""
-        try:
-            return check(*args, **kwargs)
-        except InputError as error:
-            raise self.error(key, f"is not valid: {error}") from error
-
-    def setting(self, key: str, row: Setting) -> Any:
-        """The value of a setting of the table, or its default; names as the library writes them."""
-        if key not in self.content:
-            return row.default_at("site")
-        value, written = self.content[key], [one for one in row.allowed if one.written]
-        for names in written:
-            if isinstance(names, Names) and isinstance(value, str) and (len(written) == 1 or names.accepts(value)):
-                return canonical_name(f"{self._full_name(key)} in {self.place(key)}", value, names.known)
-        if not any(one.accepts(value) for one in written):
-            words = row.allowed_words(written=True).replace("True or False", "true or false, without quotes,")
-            raise self.wrong(key, f"must be {words}.")
-        return value
-
-    def text(self, key: str, default: str | None = None, choices: Sequence[str] = ()) -> str:
-        """A string; if there are choices, the canonical name of one of them."""
-        value = self._value(key, default)
-        if not isinstance(value, str) or not value:
-            raise self.wrong(key, "must be a string in quotes, and not empty.")
-        return canonical_name(f"{self._full_name(key)} in {self.place(key)}", value, choices) if choices else value
-
-    def whole(self, key: str, least: int, default: int | None = None, most: int | None = None) -> int:
-        value = self._value(key, default)
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if not whole or value < least or (most is not None and value > most):
-            bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
-            raise self.wrong(key, f"must be a whole number {bounds}.")
-        return int(value)
-
-    def number(self, key: str, above: float, below: float, default: float | None = None) -> float:
-        """A number strictly between two bounds."""
-        value = self._value(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not above < value < below:
-            raise self.wrong(key, f"must be a number strictly between {above:g} and {below:g}.")
-        return float(value)
-
-    def at_least(self, key: str, least: float, below: float, default: float | None = None) -> float:
-        """A number of at least ``least`` and less than ``below``."""
-        value = self._value(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < below:
-            raise self.wrong(key, f"must be a number from {least:g} to below {below:g}.")
-        return float(value)
-
-    def flag(self, key: str, default: bool | None = None) -> bool:
-        value = self._value(key, default)
-        if not isinstance(value, bool):
-            raise self.wrong(key, "must be true or false, without quotes.")
-        return value
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        values = self._value(key, None)
-        if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
-            raise self.wrong(key, 'must be a list of strings, such as ["one", "two"].')
-        return tuple(values)
-
-    def column(self, key: str) -> str | int:
-        """A column by name, or by number from 0."""
-        return self.whole(key, 0) if isinstance(self.content.get(key), int) else self.text(key)
-
-    def columns(self, key: str) -> tuple[str | int, ...]:
-        """A list of columns by name, or by number from 0."""
-        values = self._value(key, None)
-        plain = isinstance(values, list) and not any(isinstance(value, bool) for value in values)
-        if not plain or not all(isinstance(value, str | int) for value in values):
-            raise self.wrong(key, 'must be a list of names or numbers of columns, such as ["age", "bmi"].')
-        return tuple(values)
-
-    def pairs(self, key: str) -> tuple[tuple[str, str], ...]:
-        values = self._value(key, None)
-        if not isinstance(values, list):
-            raise self.wrong(key, 'must be a list of pairs, such as [["one", "two"], ["two", "three"]].')
-        for value in values:
-            if not isinstance(value, list) or len(value) != 2 or not all(isinstance(name, str) for name in value):
-                raise self.error(key, f'has {value!r}, which is not a pair of names; write ["one", "two"].')
-        return tuple((first, second) for first, second in values)
-
-    def table(self, key: str, required: bool = False) -> Fields:
-        """A table within this one; empty if it is missing."""
-        value = self.content.get(key, {})
-        if not isinstance(value, dict):
-            raise self.wrong(key, f"must be a table; write [{self._full_name(key)}] and its fields below.")
-        if required and key not in self.content:
-            raise InputError(f"{self.path} has no table [{self._full_name(key)}]; add it.")
-        return Fields(self.path, self._text, value, self._full_name(key))
-
-    def tables(self, key: str) -> list[Fields]:
-        """A list of tables, each written as ``[[key]]``."""
-        values = self.content.get(key, [])
-        if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-            raise self.wrong(key, f"must be a list of tables; write [[{key}]] and its fields below, once for each.")
-        return [Fields(self.path, self._text, value, key, index) for index, value in enumerate(values)]
-
-    def _value(self, key: str, default: Any) -> Any:
-        value = self.content.get(key, default)
-        if value is None:
-            where = self.place("") if self.header else str(self.path)
-            raise InputError(f"{where}: {self._full_name(key)} is missing; add {key}{self._in_table()}.")
-        return value
-
-    def _full_name(self, key: str) -> str:
-        return f"{self.header}.{key}" if self.header and key else key or self.header
-
-    def _in_table(self) -> str:
-        return f" in [{self.header}]" if self.header else ""
-
-
-def _line_of(text: str, header: str, index: int, key: str) -> int | None:
-    """The line number of a field; None if it is written in an unusual style, such as in an inline table."""
-    current, seen = "", 0
-    for number, line in enumerate(text.splitlines(), start=1):
-        if found := re.match(r"\s*\[{1,2}\s*([^\[\]\s]+)\s*\]{1,2}\s*(#.*)?$", line):
-            current, repeated = found.group(1), line.lstrip().startswith("[[")
-            seen += current == header and repeated
-            if current == header and not key and (not repeated or seen == index + 1):
-                return number
-        elif current == header and seen in (0, index + 1) and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line):
-            return number if key else None
-    return None
-
 
 # Settings that all sites of a run must have in common.
 
@@ -319,14 +125,14 @@ class RunSettings:
 def _solver(fields: Fields, name: str) -> Solver:
     """The solver of this name, with the parameters in the table below."""
     if name == "auto":
-        raise UnknownNameError(f"settings.solver in {fields.place('solver')}", name, SOLVERS)
+        raise UnknownNameError(f"settings.solver in {fields.line('solver')}", name, SOLVERS)
     below = fields.table("solver_parameters")
     known = [known.name for known in dataclasses.fields(SOLVERS[name])]
     for key, value in below.content.items():
         if key not in known:
             if not known:
-                raise InputError(f"{below.place(key)}: {name} has no parameters; remove {key}.")
-            raise UnknownNameError(f"parameter of {name} in {below.place(key)}", key, known)
+                raise InputError(f"{below.line(key)}: {name} has no parameters; remove {key}.")
+            raise UnknownNameError(f"parameter of {name} in {below.line(key)}", key, known)
         if not isinstance(value, bool | int | float | str):
             raise below.wrong(key, "must be a number, a string, true or false.")
     try:
@@ -409,7 +215,8 @@ def in_order(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> tuple[tu
 # The members of each batch of a followed run: sites that join, sites that leave, and heirs of their samples.
 
 
-SCHEDULE = ("joins", "leaves", "heirs")
+# The tables of a site.toml, and what they say.
+SCHEDULE = {"joins": "first batch of a site", "leaves": "first batch without it", "heirs": "who counts its samples"}
 
 
 @dataclass(frozen=True)
@@ -459,23 +266,16 @@ class Schedule:
 
     def lines(self) -> list[str]:
         """The tables of a site.toml."""
-        found = []
-        for name, words in zip(
-            SCHEDULE, ("first batch of a site", "first batch without it", "who counts its samples"), strict=True
-        ):
-            if values := getattr(self, name):
-                quote = '"' if name == "heirs" else ""
-                found += ["", f"[{name}]".ljust(33) + f"# {words}; the same at all sites"]
-                found += [f"{key} = {quote}{value}{quote}" for key, value in values.items()]
-        return found
+        every = "the same at all sites"
+        return [toml_table(name, getattr(self, name), f"{words}; {every}") for name, words in SCHEDULE.items()]
 
 
 def read_schedule(fields: Fields, sites: Sequence[str], edges: Sequence[tuple[str, str]]) -> Schedule:
     """The tables ``[joins]``, ``[leaves]`` and ``[heirs]``."""
     joins, leaves, heirs = (fields.table(name) for name in SCHEDULE)
     schedule = Schedule(
-        {name: joins.whole(name, 0) for name in joins.content},
-        {name: leaves.whole(name, 1) for name in leaves.content},
+        {name: joins.value(name, whole(0)) for name in joins.content},
+        {name: leaves.value(name, whole(1)) for name in leaves.content},
         {name: heirs.text(name) for name in heirs.content},
     )
     fields.checked("leaves", schedule.require_usable, sites, edges)
@@ -485,13 +285,11 @@ def read_schedule(fields: Fields, sites: Sequence[str], edges: Sequence[tuple[st
 # Fingerprints of the sites' keys: with them not even the certificate authority can impersonate a site.
 #
 # They are in the ``site.toml`` of every site, and in ``network.toml`` once all keys exist. A fingerprint is the
-# SHA-256
-# of the public key in a certificate, so renewing a certificate does not change it.
+# SHA-256 of the public key in a certificate, so renewing a certificate does not change it.
 
 
 FINGERPRINTS = "fingerprints"
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
-_SECTION = re.compile(rf"\n*^\[{FINGERPRINTS}\][^\n]*\n(?:(?!\[)[^\n]*\n?)*", re.MULTILINE)
 
 
 def read_fingerprints(fields: Fields, sites: tuple[str, ...]) -> dict[str, str]:
@@ -513,61 +311,9 @@ def read_fingerprints(fields: Fields, sites: tuple[str, ...]) -> dict[str, str]:
     return {name: str(table.content[name]) for name in sites if name in table.content}
 
 
-def section(fingerprints: Mapping[str, str]) -> list[str]:
-    """The lines of the table ``[fingerprints]``."""
-    first = f"[{FINGERPRINTS}]                   # of the keys of all sites; the same at all of them"
-    return [first, *(f'{name} = "{value}"' for name, value in fingerprints.items())]
-
-
-def fingerprint_of(path: Path) -> tuple[str, str]:
-    """The name of the site in a certificate, and the fingerprint of its key."""
-    from eigenmesh.sites.authority import alternative_names, load_certificate, read_file
-    from eigenmesh.transports.tls import key_fingerprint
-
-    certificate = load_certificate(read_file(path))
-    names = alternative_names(certificate)
-    if len(names) != 1:
-        raise InputError(f"{path} is for {', '.join(names) or 'no site'}; give the certificate of one site.")
-    return names[0], key_fingerprint(certificate)
-
-
-def pinned(path: Path, sources: Iterable[Path]) -> tuple[str, dict[str, str]]:
-    """The text of a site.toml or network.toml with the fingerprints of these sources added, and all fingerprints.
-
-    A source is a certificate, or a network.toml that has fingerprints.
-    """
-    fields = _read(path)
-    known = {name: str(value) for name, value in fields.table(FINGERPRINTS).content.items()}
-    sites = _sites(fields)
-    for source in sources:
-        for name, value in _fingerprints_in(source).items():
-            if name not in sites:
-                raise InputError(f"{source} is for {name}, which is not a site of {path} ({', '.join(sites)}).")
-            known[name] = value
-    ordered = {name: known[name] for name in sites if name in known}
-    rest = _SECTION.sub("\n", path.read_text(encoding="utf-8")).rstrip("\n")
-    return "\n".join([rest, "", *section(ordered)]) + "\n", ordered
-
-
-def _read(path: Path) -> Fields:
-    return Fields.read(path, "a site.toml or network.toml")
-
-
-def _sites(fields: Fields) -> tuple[str, ...]:
-    """Names of all sites: a site.toml has a list of them, a network.toml one table per site."""
-    tables = fields.tables("site")
-    return tuple(table.text("name") for table in tables) if tables else fields.texts("sites")
-
-
-def _fingerprints_in(source: Path) -> dict[str, str]:
-    if source.suffix != ".toml":
-        return dict([fingerprint_of(source)])
-    fields = _read(source)
-    found = read_fingerprints(fields, _sites(fields))
-    if not found:
-        fix = f"the coordinator adds it with: eigenmesh site pin {source} CERT.pem ..."
-        raise InputError(f"{source} has no table [{FINGERPRINTS}]; {fix}")
-    return found
+def fingerprints_table(fingerprints: Mapping[str, str]) -> str:
+    """The table ``[fingerprints]`` of a site.toml or network.toml."""
+    return toml_table(FINGERPRINTS, fingerprints, "of the keys of all sites; the same at all of them")
 
 
 # The folder that the runs of a site write to, and the names of their files.
@@ -633,14 +379,18 @@ class OutFolder:
         return self.folder / "status.json"
 
 
+class FileNames:
+    """Names of the files of a site and of the certificate authority."""
+
+    CERTIFICATE, KEY, AUTHORITY, REQUEST = "cert.pem", "key.pem", "ca.pem", "request.pem"
+    SITE = "site.toml"
+    # Next to the file of trusted authorities: the certificates that they have revoked.
+    REVOKED = "revoked.pem"
+    # The folder of the authority, whose name no site may have, with its key and its log of certificates.
+    CA_FOLDER, CA_KEY, ISSUED = "ca", "ca.key", "issued.jsonl"
+
+
 WHAT = "a site.toml (eigenmesh site init makes one for each site)"
-# X.509 files of a site, and its settings.
-CERTIFICATE_FILE, KEY_FILE, AUTHORITY_FILE, REQUEST_FILE = "cert.pem", "key.pem", "ca.pem", "request.pem"
-SITE_FILE = "site.toml"
-# Next to the file of trusted authorities: the certificates that they have revoked.
-REVOKED_FILE = "revoked.pem"
-# The folder of the authority (no site may have its name), the authority's key and its log of certificates.
-CA_FOLDER, CA_KEY, ISSUED_FILE = "ca", "ca.key", "issued.jsonl"
 # In the place of an address, if the neighbour calls this site.
 INCOMING = "incoming"
 TABLES = ("neighbours", "tls", "data", "out", "settings", FINGERPRINTS)
@@ -707,9 +457,9 @@ class Site:
             batch=batch,
             sites=members,
             edges=tuple(edge for edge in self.edges if set(edge) <= set(members)),
-            neighbours=MappingProxyType(neighbours),
+            neighbours=neighbours,
             listen=self.listen if None in neighbours.values() else None,
-            fingerprints=MappingProxyType({name: self.fingerprints[name] for name in members if self.fingerprints}),
+            fingerprints={name: self.fingerprints[name] for name in members if self.fingerprints},
             out=replace(self.out, version=batch, scores=None),
         )
 
@@ -738,10 +488,8 @@ def read_site(path: str | os.PathLike[str]) -> Site:
     fields.checked("edges", site_graph, sites, edges)
     edges = in_order(sites, edges)
     neighbours = _neighbours(fields, name, edges)
-    listen = _listen(fields, neighbours)
     tls = fields.table("tls", required=True)
     tls.require_known(TLS_FIELDS)
-    out = _out(fields.table("out"))
     table = fields.table("settings")
     settings = RunSettings.from_fields(table)
     settings.require_hidden(len(sites), table)
@@ -754,15 +502,15 @@ def read_site(path: str | os.PathLike[str]) -> Site:
         run=run,
         sites=sites,
         edges=edges,
-        neighbours=MappingProxyType(neighbours),
-        listen=listen,
+        neighbours=neighbours,
+        listen=_listen(fields, neighbours),
         tls=TlsFiles(*(_path(tls, key) for key in TLS_FIELDS)),
         data=_data(fields.table("data", required=True)),
-        out=out,
+        out=_out(fields.table("out")),
         settings=settings,
-        metrics_port=fields.whole("metrics_port", 1, most=65535) if "metrics_port" in fields else None,
-        fingerprints=MappingProxyType(read_fingerprints(fields, sites)),
-        agrees_to_continue=fields.flag("agrees_to_continue", False),
+        metrics_port=fields.value("metrics_port", whole(1, 65535), default=None),
+        fingerprints=read_fingerprints(fields, sites),
+        agrees_to_continue=fields.value("agrees_to_continue", FLAG, default=False),
         schedule=schedule,
     )
 
@@ -822,7 +570,7 @@ def _neighbours(fields: Fields, name: str, edges: tuple[tuple[str, str], ...]) -
 
 def _listen(fields: Fields, neighbours: Mapping[str, Address | None]) -> Address | None:
     """The address at which neighbours call this site; None if this site calls all of them."""
-    listen = fields.checked("listen", Address.parse, fields.text("listen")) if "listen" in fields else None
+    listen = fields.parsed("listen", Address.parse)
     callers = [neighbour for neighbour, address in neighbours.items() if address is None]
     if callers and listen is None:
         who = ", ".join(callers)
@@ -833,30 +581,32 @@ def _listen(fields: Fields, neighbours: Mapping[str, Address | None]) -> Address
 def _out(fields: Fields) -> OutFolder:
     fields.require_known(["folder", "scores", "audit_bytes"])
     folder = _path(fields, "folder", "out")
-    scores = fields.checked("scores", scores_file, folder / fields.text("scores")) if "scores" in fields else None
-    audit_bytes = fields.whole("audit_bytes", LEAST_AUDIT_BYTES) if "audit_bytes" in fields else None
-    return OutFolder(folder, scores=scores, audit_bytes=audit_bytes)
+    scores = fields.parsed("scores", lambda name: scores_file(folder / name))
+    return OutFolder(
+        folder, scores=scores, audit_bytes=fields.value("audit_bytes", whole(LEAST_AUDIT_BYTES), default=None)
+    )
 
 
 def _data(fields: Fields) -> DataFile:
-    # What a model knows is not for a site to say.
-    known = [one.name for one in dataclasses.fields(TableOptions) if one.name != "among"]
-    fields.require_known(["file", *known, "feature_names", "covariance"])
-    given: dict[str, Any] = {key: fields.columns(key) for key in ("columns", "drop") if key in fields}
-    given |= {key: fields.column(key) for key in known if key.endswith("_column") and key in fields}
-    given |= {key: fields.text(key) for key in ("header", "delimiter", "decimal", "encoding", "layer") if key in fields}
+    allowed = {
+        **dict.fromkeys(("columns", "drop"), (COLUMNS,)),
+        **dict.fromkeys(("id_column", "label_column", "weight_column"), (TEXT, whole(0))),
+        **dict.fromkeys(("header", "delimiter", "decimal", "encoding", "layer"), (TEXT,)),
+    }
+    fields.require_known(["file", *allowed, "categories", "feature_names", "covariance"])
+    given = {key: fields.value(key, *kinds) for key, kinds in allowed.items() if key in fields}
     categories = fields.table("categories")
     given["categories"] = {column: categories.texts(column) for column in categories.content}
     names = fields.texts("feature_names") if "feature_names" in fields else None
     fields.checked("feature_names", require_distinct, names or (), "it")
-    kinds = ("auto", *(kind.value for kind in CovarianceKind))
     table = fields.checked("", TableOptions.of, **given)
-    return DataFile(_path(fields, "file"), table, names, fields.text("covariance", "auto", kinds))
+    return DataFile(_path(fields, "file"), table, names, fields.setting("covariance", SETTINGS["covariance"]))
 
 
 def _path(fields: Fields, key: str, default: str | None = None) -> Path:
     """A path, relative to the folder of the file that names it."""
-    return fields.path.parent / Path(fields.text(key, default)).expanduser()
+    named = fields.text(key) if default is None or key in fields else default
+    return fields.path.parent / Path(named).expanduser()
 
 
 # Conditions before a site takes part: enough samples, pinned keys, and its consent to continue after a loss.
