@@ -15,8 +15,7 @@ from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.metrics import largest_angle
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import AT_OWN_PACE, Asynchronous, Deadlines, TrackedSubspace
-from eigenmesh.solvers.at_own_pace import PacedNode
-from eigenmesh.solvers.base import StepReports
+from eigenmesh.solvers.at_own_pace import PacedNode, StepReports
 from eigenmesh.transports import run_threads
 
 M, D, K = 5, 8, 2

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from eigenmesh.certificate.krylov import leading_pairs
-from eigenmesh.solvers.base import fade, faded
-from eigenmesh.solvers.block_krylov import Known, WarmKrylov
+from eigenmesh.solvers.block_krylov import Known, WarmKrylov, fade, faded
 
 W, BLOCK, COLUMNS = 14, 6, 5
 
@@ -16,7 +15,7 @@ def test_a_block_that_has_lost_rank_is_the_same_where_last_digits_differ(rank, p
     rng = np.random.default_rng(0)
     axes = np.linalg.qr(rng.standard_normal((W, W)))[0]
     T = (axes * np.append(np.linspace(5, 1, rank), np.zeros(W - rank))) @ axes.T
-    start, solver = rng.standard_normal((1, W, COLUMNS)), WarmKrylov(Known(*np.zeros((3, 1, 1, 1))))
+    start, solver = rng.standard_normal((1, W, COLUMNS)), WarmKrylov(known=Known(*np.zeros((3, 1, 1, 1))))
     found = []
     for seed in range(2):
         noise = 1e-15 * np.random.default_rng(seed).standard_normal((W, W))

@@ -181,7 +181,7 @@ def warm(solver: Solver, n_components: int | float, known: Known | None) -> Solv
     # A space that is too narrow shows nothing about the eigenvalue after the components.
     if known.basis.shape[1] < solver.columns(n_components, len(known.basis)):
         return solver
-    return WarmKrylov(known, solver.oversample)
+    return WarmKrylov(solver.oversample, known=known)
 
 
 def choose_method(

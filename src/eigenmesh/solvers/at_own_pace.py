@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, NamedTuple, TypeAlias, cast
+from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -15,23 +15,118 @@ from eigenmesh.arrays import Array
 from eigenmesh.averaging import Probes
 from eigenmesh.certificate import Common, gaps_from_ritz
 from eigenmesh.data import Covariance
-from eigenmesh.errors import InputError
+from eigenmesh.errors import DeadlineError, InputError
 from eigenmesh.graphs import Weights
 from eigenmesh.networks import Message, Mixes, Network, Pace
-from eigenmesh.solvers.base import Solver, StepReports, Traits, Watch, require_positive
-from eigenmesh.solvers.tracked_subspace import (
-    EARLY,
-    FIRST_PRODUCTS,
-    SILENT_TICKS,
-    STEP_PRODUCTS,
-    MixedSums,
-    SharedRitz,
-    TrackedSubspace,
-    TrackedSubspaceState,
-    next_block,
-    numbers_to_agree_on,
-    ritz_of_average,
-)
+from eigenmesh.solvers import tracked_subspace as tracked
+from eigenmesh.solvers.base import Solver, Traits, Watch, require_positive
+from eigenmesh.solvers.tracked_subspace import TrackedSubspace, TrackedSubspaceState
+
+# Mixing at a node with its own pace: its numbers, and what it has sent to and received from each neighbour.
+
+
+# After this many silent ticks a neighbour is sent no more shares: they would be missing from all sums while it is away.
+SILENT_TICKS = 6
+
+
+class MixedSums:
+    """Numbers x_i of one node, and one running sum per link.
+
+    ::
+
+        give:   s_ji <- s_ji + w_ji x_i and x_i <- x_i - w_ji x_i for every neighbour j that is not silent
+        take:   x_i <- x_i + s_ij - last_ij
+
+    A message is the running sum s, so the next message repairs a lost one. The sum of all x_i and of everything on its
+    way is constant, whatever is slow, lost, late, duplicated or out of order.
+    """
+
+    def __init__(self, weights: Weights, rank: int, values: np.ndarray) -> None:
+        self.values, self.ticks, self._rank = values, 0, rank
+        column, row = (_dense(part) for part in (weights.matrix[:, [rank]], weights.matrix[[rank], :]))
+        self._shares = {int(j): float(column[j]) for j in np.flatnonzero(column) if j != rank}
+        senders = [int(j) for j in np.flatnonzero(row) if j != rank]
+        self._sent = {j: np.zeros_like(values) for j in self._shares}
+        # Number and content of the newest message of each sender, and the tick at which one last came.
+        self._newest = {j: (0, np.zeros_like(values)) for j in senders}
+        self._last_heard = dict.fromkeys(senders, 0)
+        # Ticks of this node per tick of the sender, at least 1.
+        self._slowness = dict.fromkeys(senders, 1.0)
+
+    def give(self) -> dict[int, np.ndarray]:
+        """One tick: the message to each neighbour."""
+        self.ticks += 1
+        given = {j: share for j, share in self._shares.items() if not self._is_silent(j)}
+        for j, share in given.items():
+            self._sent[j] = self._sent[j] + share * self.values
+        self.values = (1.0 - sum(given.values())) * self.values
+        return dict(self._sent)
+
+    def take(self, sender: int, number: int, total: np.ndarray) -> None:
+        """Add what is new in a message, the running sum of a neighbour; messages are numbered from 1."""
+        newest, known = self._newest[sender]
+        if number > newest:
+            self.values = self.values + (total - known)
+            self._newest[sender] = number, total
+        self._last_heard[sender] = self.ticks
+        self._slowness[sender] = max(self.ticks / number, 1.0)
+
+    def _is_silent(self, neighbour: int) -> bool:
+        # A neighbour at the end of a one-way link never sends, and so is never silent.
+        silent = self.ticks - self._last_heard.get(neighbour, self.ticks)
+        return silent > SILENT_TICKS * self._slowness.get(neighbour, 1.0)
+
+    def require_heard(self, patience: int) -> None:
+        """Raise if a neighbour has been silent for more than ``patience`` ticks: every sum lacks its part."""
+        for neighbour, heard in self._last_heard.items():
+            if self.ticks - heard > patience:
+                silence = f"node {self._rank} has heard nothing from node {neighbour} for {patience} ticks"
+                raise DeadlineError(f"{silence}; restart that node and the run, or start the run without it.")
+
+
+def _dense(line: Any) -> np.ndarray:
+    """A row or column of a dense or sparse matrix as a vector (M,)."""
+    return np.asarray(line.toarray() if hasattr(line, "toarray") else line).ravel()
+
+
+# Reports that nodes at their own pace exchange on every step, so that all take the next step with the same numbers.
+
+
+class StepReports:
+    """Reports of all nodes on the last two steps: which nodes have reported, and the maximum of each reported number.
+
+    A node reports once per step, and no node is more than one step ahead of another. Merging tables takes maxima, so
+    copies, order and route of the tables do not matter.
+
+    Attributes
+    ----------
+    table : array of shape (2, 1 + M + n)
+        One row per step: its number, M flags that are 1 for nodes that have reported, and n maxima.
+    """
+
+    def __init__(self, n_nodes: int, n_numbers: int) -> None:
+        self._n_nodes = n_nodes
+        self.table = np.zeros((2, 1 + n_nodes + n_numbers))
+
+    def add(self, step: int, rank: int, numbers: np.ndarray) -> None:
+        """Add the report of one node on a step, counted from 1: (n,)."""
+        own = np.zeros_like(self.table)
+        reported = np.zeros(self._n_nodes)
+        reported[rank] = 1.0
+        own[step % 2] = [step, *reported, *numbers]
+        self.merge(own)
+
+    def merge(self, table: np.ndarray) -> None:
+        """Merge the table of another node: the newer row wins, rows of the same step take the maximum."""
+        theirs, ours = table[:, :1], self.table[:, :1]
+        largest = np.where(theirs == ours, np.maximum(self.table, table), self.table)
+        self.table = np.where(theirs > ours, table, largest)
+
+    def agreed(self, step: int) -> np.ndarray | None:
+        """Maxima over all nodes, (n,); None until all nodes have reported on this step."""
+        number, reported, maxima = np.split(self.table[step % 2], [1, 1 + self._n_nodes])
+        return maxima if number[0] == step and reported.all() else None
+
 
 # One node of tracked subspace iteration at its own pace: a machine without clock, thread or socket.
 
@@ -107,7 +202,7 @@ class PacedNode:
         tol: float,
         patience: int,
     ) -> None:
-        self.rank, self._goal = rank, EARLY * tol
+        self.rank, self._goal = rank, tracked.EARLY * tol
         self._method, self._covariance, self._patience = method, covariance, patience
         _, d, k = basis.shape
         b = method.columns(k, d)
@@ -161,8 +256,8 @@ class PacedNode:
     def work_columns(self) -> int:
         """Columns that the work in progress multiplies the covariance with."""
         if self.state is None:
-            return self._shape[1] + FIRST_PRODUCTS
-        return self._shape[1] if self._has_outside else STEP_PRODUCTS
+            return self._shape[1] + tracked.FIRST_PRODUCTS
+        return self._shape[1] if self._has_outside else tracked.STEP_PRODUCTS
 
     @property
     def ready_to_meet(self) -> bool:
@@ -246,7 +341,7 @@ class PacedNode:
         state, agreed = self.current, self.reports.agreed(self._reported)
         self._reported = self.products
         self._reported_mean[self._reported % 2] = (state.S / state.y)[0]
-        self.reports.add(self._reported, self.rank, numbers_to_agree_on(state)[0])
+        self.reports.add(self._reported, self.rank, tracked.numbers_to_agree_on(state)[0])
         if agreed is not None:
             residual, ritz = np.split(agreed[:-2], 2)
             with np.errstate(all="ignore"):
@@ -263,7 +358,7 @@ class PacedState(NamedTuple):
     """The nodes in this process, mutable machines that a step drives, and their shared answer once they have met."""
 
     nodes: tuple[PacedNode, ...]
-    shared: SharedRitz | None = None
+    shared: tracked.SharedRitz | None = None
 
 
 @dataclass(frozen=True)
@@ -347,10 +442,10 @@ class Asynchronous(Solver):
 
     def watch(self, covariance: Covariance, network: Network, state: PacedState) -> Watch:
         """At a meeting: Rayleigh-Ritz in the average of the blocks that the nodes would multiply next."""
-        X = np.concatenate([next_block(node.current)[0] for node in state.nodes])
-        agreed = ritz_of_average(covariance, network, X, state.nodes[0].current.k)
-        healthy = bool(np.isfinite(agreed.residual).all())
-        return Watch(PacedState(state.nodes, agreed.shared), agreed.residual, healthy, agreed.gaps, free=True)
+        X = np.concatenate([tracked.next_block(node.current)[0] for node in state.nodes])
+        shared, residual, gaps = tracked.ritz_of_average(covariance, network, X, state.nodes[0].current.k)
+        healthy = bool(np.isfinite(residual).all())
+        return Watch(PacedState(state.nodes, shared), residual, healthy, gaps, free=True)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, NamedTuple, TypeAlias
@@ -9,32 +10,216 @@ from typing import ClassVar, NamedTuple, TypeAlias
 import numpy as np
 
 from eigenmesh import arrays as ea
+from eigenmesh import certificate as cert
 from eigenmesh.arrays import Array, column_norms
-from eigenmesh.certificate import (
-    ROUNDING,
-    Basis,
-    Common,
-    Precision,
-    asymmetry,
-    bordered,
-    leading_pairs,
-    look_beyond,
-    own_signs,
-    soft_polar,
-)
+from eigenmesh.certificate import Basis, Common, leading_pairs, own_signs, soft_polar
 from eigenmesh.data import BlockProducts, Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers.base import (
-    RayleighRitz,
-    Traits,
-    Watch,
-    fade,
-    faded,
-    fresh_directions,
-    gaussian_coefficients,
-    require_count,
-    write_widened,
-)
+from eigenmesh.solvers import base
+from eigenmesh.solvers.base import Solver, Traits, Watch
+
+# What block Krylov with and without a known space share: the state, Rayleigh-Ritz, and what all nodes know of it.
+
+
+class KrylovState(NamedTuple):
+    """A growing space, computed from one copy of each average; ``n_nodes`` nodes in this process share it."""
+
+    k: int  # K
+    n_nodes: int  # nodes that share this copy
+    V: Basis  # (1, d, w), and behind it in memory the next block B (1, d, b); processes differ in the last digits only
+    whitening: Array  # (1, b, b) H, where B H has orthonormal or zero columns
+    T: Array  # (1, w, w) V^T C V
+    leak: Array  # (1, b, c) the part of C times the last c columns of V outside V, in an orthonormal basis
+    lost: Array  # (1, 1) norm of the part of C V that neither V nor the leak contains
+    ritz: Array  # (1, w, b) leading Ritz vectors, in the basis V
+    report: Array  # (1, 2, b) Ritz values and residuals, which travel with the next average
+    agreed: np.ndarray  # (2, b) the report of one step ago, as all nodes agreed on it
+    before: np.ndarray  # (2, b) the report of two steps ago
+    resolution: float  # eigenvalues closer than this, relative to the largest, count as equal
+    start: Array  # Gaussian columns: (1, d, s) if C V is kept, else (1, b, s) in the basis of the first block
+    size: Array  # (1, 1) largest norm of a product C_i b with a column b of a block, over the nodes in this process
+    most: int  # widest V; a wider one is restarted
+    products: int | None = 0  # products since the Gaussian columns; None after a restart, which loses them
+    CV: Array = None  # (1, d, w) C V, only where the space was known at the start
+
+    @property
+    def B(self) -> Array:
+        """The next block, (1, d, b)."""
+        return self.V.next_block(self.whitening.shape[-2])
+
+
+Copies: TypeAlias = tuple[KrylovState, ...]
+
+
+@dataclass(frozen=True)
+class RayleighRitz(Solver):
+    """Components read off a space whose product with C is known at every node, one state per ``network.copies``."""
+
+    oversample: int = 5
+
+    def __post_init__(self) -> None:
+        # With none the certificate could not see l_{K+1}.
+        base.require_count("oversample", self.oversample)
+
+    def columns(self, n_components: int, n_features: int) -> int:
+        return min(n_components + self.oversample, n_features)
+
+    @abstractmethod
+    def _begun(self, network: Network, basis: Array, seed: int, copy: slice) -> KrylovState:
+        """The first state of one copy."""
+
+    @abstractmethod
+    def _grown(self, network: Network, state: KrylovState, Z: Array, agreed: np.ndarray, size: Array) -> KrylovState:
+        """The state with the average product Z of its block (1, d, b), and the report that all nodes agreed on."""
+
+    def _first_state(
+        self, network: Network, basis: Array, V: Basis, width: int, start: Array, size: Array, most: int
+    ) -> KrylovState:
+        """A state before any average; ``width`` is the number of Ritz pairs that it reports."""
+        unknown = np.stack([np.zeros(width), np.full(width, np.inf)])
+        identity, report = (ea.like(part[np.newaxis], basis) for part in (np.eye(width), unknown))
+        return KrylovState(
+            k=basis.shape[-1],
+            n_nodes=basis.shape[0] // network.copies,
+            V=V,
+            whitening=identity,
+            T=identity[:, :0, :0],
+            leak=identity[:, :, :0],
+            lost=ea.like(np.zeros((1, 1)), basis),
+            ritz=identity[:, :0, :0],
+            report=report,
+            agreed=unknown,
+            before=unknown,
+            resolution=cert.Precision.of(network.average.accuracy, network.n_nodes, 1.0, 1.0).resolution,
+            start=start,
+            size=size,
+            most=most,
+        )
+
+    def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> Copies:
+        """One state for each copy of an average in this process."""
+        return tuple(self._begun(network, basis, seed, slice(at, at + 1)) for at in range(network.copies))
+
+    def step(self, covariance: Covariance, network: Network, state: Copies) -> Copies:
+        """Average the products of the next block, and let each copy grow by it."""
+        xp = ea.namespace(state[0].whitening)
+        products = BlockProducts(covariance, xp.concat([own.B for own in state]), len(network.ids))
+        Z, agreed = network.common_mean_and_maximum(products.parts, xp.concat([own.report for own in state]))
+        size, numbers = network.size_of_products(products.norms, column_norms(Z)), ea.to_numpy(agreed[0, ...])
+        # Free them before the next block is made.
+        del products
+        copies = ((own, slice(at, at + 1)) for at, own in enumerate(state))
+        return tuple(self._grown(network, own, Z[at, ...], numbers, size[at, ...]) for own, at in copies)
+
+    def _components(self, state: KrylovState) -> Array:
+        """Estimates of one copy, with their largest entries positive: (1, d, K)."""
+        if not state.V.width:
+            return state.B[:, :, : state.k]
+        components = state.V.times(self._aligned_ritz(state))
+        components *= own_signs(components)
+        return components
+
+    def readout(self, state: Copies) -> Array:
+        pairs = [ea.everywhere(self._components(own), own.n_nodes) for own in state]
+        return pairs[0] if len(pairs) == 1 else ea.namespace(pairs[0]).concat(pairs)
+
+    def _aligned_ritz(self, state: KrylovState) -> Array:
+        """K leading Ritz vectors in the basis V; where eigenvalues coincide, turned to a frame that all nodes share."""
+        ritz = state.ritz
+        # Before the first agreement there are no eigenvalues to compare.
+        if np.isfinite(state.agreed[1]).all():
+            ritz = _align_clusters(state.V, ritz, state.agreed[0], state.resolution)
+        return ritz[:, :, : state.k]
+
+    def space(self, state: Copies, width: int) -> Array:
+        """Leading Ritz vectors; those without variance, which are rounding noise, are replaced by fixed directions."""
+        own = state[0]
+        width = min(width, own.V.width)
+        values, ritz = leading_pairs(own.T, own.V.present, width)
+        count = int(np.count_nonzero(ea.to_numpy(values > own.resolution * values[:, :1])))
+        leading = ea.to_numpy(own.V.times(ritz[:, :, :count]))[0]
+        return _in_fixed_frame(ea.like(base.widened(leading, width, seed=0)[np.newaxis], ritz))
+
+    def watch(self, covariance: Covariance, network: Network, state: Copies) -> Watch:
+        """Residuals that came with the last average, extrapolated by one step."""
+        (values, residuals), k = state[0].agreed, state[0].k
+        forecast = _forecast(residuals, state[0].before[1], least=ea.EPS * abs(values[0]))
+        if forecast is None:
+            return Watch(state, np.full(k, np.inf), healthy=True, free=True)
+        # The forecast only decides when to ask for a certificate; the certificate measures the residuals.
+        return Watch(state, forecast[:k], True, cert.gaps_from_ritz(values, k), free=True)
+
+    def common(self, state: Copies) -> tuple[Common, ...] | None:
+        """C U is known at every node, and so is a look beyond the components, until a restart loses its start."""
+        return tuple(self._common(own) for own in state) if state[0].V.width else None
+
+    def _common(self, state: KrylovState) -> Common:
+        xp, T, leak, V = ea.namespace(state.T), state.T, state.leak, state.V
+        defect, look = cert.asymmetry(T), None
+        if state.products:
+            gaussian = state.start if state.CV is None else V.along(state.start)
+            counts = {"n_components": state.k, "dimension": V.buffer.shape[-1], "products": state.products}
+            look = cert.look_beyond(T, V.present, leak, float(state.lost[0, 0]), gaussian, **counts)
+            defect = xp.maximum(defect, ea.like(np.array([[-np.min(look.values, initial=0.0)]]), defect))
+        components = self._aligned_ritz(state)
+        outside = leak @ components[:, -leak.shape[-1] :, :]
+        image = xp.concat([T @ components, outside], axis=-2)
+        coordinates = xp.concat([components, xp.zeros_like(outside)], axis=-2)
+        # What neither V nor the leak contains is missing in the image: count it as rounding error.
+        size = state.size * V.width**0.5 + state.lost / (cert.ROUNDING * ea.EPS)
+        # Where C V is kept, the leak is in a basis of its own, whose vectors nobody needs: such samples are in rows.
+        vectors = partial(_vectors, state) if state.CV is None else None
+        return Common(coordinates, image, size, defect, look, vectors, signed=True)
+
+
+def _vectors(state: KrylovState, coordinates: Array) -> Array:
+    """Vectors from their coordinates in V and in the next block: (1, w + b, k) -> (1, d, k)."""
+    width = state.V.width
+    return state.V.times(coordinates[:, :width, :]) + state.B @ (state.whitening @ coordinates[:, width:, :])
+
+
+def _forecast(residuals: np.ndarray, earlier: np.ndarray, least: float) -> np.ndarray | None:
+    """Residuals of the next step if they fall at the same rate as in the last one: (b,); None if they are not known.
+
+    No forecast is below ``least``: rounding errors fluctuate, and the smallest of them would look like progress.
+    """
+    fall = np.divide(residuals, earlier, out=np.ones_like(residuals), where=np.isfinite(earlier) & (earlier > 0))
+    forecast = residuals * np.clip(fall, 0.0, 1.0)
+    return np.maximum(forecast, least) if np.isfinite(forecast).all() else None
+
+
+def _align_clusters(V: Basis, ritz: Array, values: np.ndarray, resolution: float) -> Array:
+    """Turn the vectors ``V ritz`` of indistinguishable eigenvalues towards a fixed frame: ritz (1, w, b).
+
+    Within such a group every rotation is equally good, and rounding would pick a different one at each node.
+    """
+    apart = np.abs(np.diff(values)) > resolution * abs(values[0])
+    groups = [g for g in np.split(np.arange(len(values)), np.flatnonzero(apart) + 1) if len(g) > 1]
+    if not groups:
+        return ritz
+    frame = np.random.default_rng(0).standard_normal((1, V.buffer.shape[-1], ritz.shape[-1]))
+    overlap = ea.to_numpy(ritz.mT @ V.along(ea.like(frame, ritz)))[0]
+    turn = np.eye(len(values))
+    for group in groups:
+        inside = np.ix_(group, group)
+        left, _, right = np.linalg.svd(overlap[inside])
+        turn[inside] = left @ right
+    return ritz @ ea.like(turn[np.newaxis], ritz)
+
+
+def _in_fixed_frame(Q: Array) -> Array:
+    """Orthonormal basis of the span of Q that depends only on the span: (1, w, k) -> (1, w, k).
+
+    Of all such bases it is the nearest to a fixed random frame, so nodes whose last digits differ get the same one.
+    """
+    xp = ea.namespace(Q)
+    frame = ea.like(np.random.default_rng(0).standard_normal((1, *Q.shape[1:])), Q)
+    left, _, right = xp.linalg.svd(Q.mT @ frame, full_matrices=False)
+    return Q @ (left @ right)
+
+
+# Block Krylov from any start.
+
 
 # Default width of the basis, in blocks: USUAL_BLOCKS, or as many as fit into BASIS_BYTES, but at least FEWEST_BLOCKS.
 USUAL_BLOCKS, FEWEST_BLOCKS, BASIS_BYTES = 20, 4, 2**30
@@ -44,35 +229,6 @@ USUAL_BLOCKS, FEWEST_BLOCKS, BASIS_BYTES = 20, 4, 2**30
 LARGE_BYTES, NARROW_BLOCKS, SURE_SINE = 12 * 2**20, 3, 2e-3
 # Random columns next to a start that the user gave: with fewer, the certificate would need many more products.
 BESIDE_GIVEN = 12
-
-
-class BlockKrylovState(NamedTuple):
-    """A growing basis, computed from one copy of each average; ``n_nodes`` nodes in this process share it."""
-
-    k: int  # K; the block has b = K + oversample columns, or d
-    n_nodes: int  # nodes that share this copy
-    V: Basis  # (1, d, w), and behind it in memory the next block B (1, d, b); processes differ in the last digits only
-    whitening: Array  # (1, b, b) H, where B H has orthonormal or zero columns
-    T: Array  # (1, w, w) V^T C V
-    leak: Array  # (1, b, b) the part of C times the last block of V that lies along B H
-    lost: Array  # (1, 1) norm of the part of C V outside both V and B
-    ritz: Array  # (1, w, b) leading Ritz vectors, in the basis V
-    report: Array  # (1, 2, b) Ritz values and residuals, which travel with the next average
-    agreed: np.ndarray  # (2, b) the report of one step ago, as all nodes agreed on it
-    before: np.ndarray  # (2, b) the report of two steps ago
-    resolution: float  # eigenvalues closer than this, relative to the largest, count as equal
-    start: Array  # (1, b, s) Gaussian columns, in the basis of the first block
-    size: Array  # (1, 1) largest norm of a product C_i b with a column b of a block, over the nodes in this process
-    most: int  # widest V; a wider one is restarted
-    products: int | None = 0  # products that V was built from; None after a restart, which loses the first block
-
-    @property
-    def B(self) -> Array:
-        """The next block, (1, d, b)."""
-        return self.V.next_block(self.whitening.shape[-2])
-
-
-Copies: TypeAlias = tuple[BlockKrylovState, ...]
 
 
 @dataclass(frozen=True)
@@ -102,19 +258,14 @@ class BlockKrylov(RayleighRitz):
         certificate has looked beyond the components.
     """
 
-    oversample: int = 5
     max_width: int | None = None
     name: ClassVar[str] = "block-krylov"
     traits: ClassVar[Traits] = Traits(few_exchanges=True, integers=True, expected_products=12)
 
     def __post_init__(self) -> None:
-        # With none the certificate could not see l_{K+1}.
-        require_count("oversample", self.oversample)
+        super().__post_init__()
         if self.max_width is not None:
-            require_count("max_width", self.max_width, also="None")
-
-    def columns(self, n_components: int, n_features: int) -> int:
-        return min(n_components + self.oversample, n_features)
+            base.require_count("max_width", self.max_width, also="None")
 
     def largest_message(self, n_components: int, n_features: int) -> int:
         # A (d, b) block, and with it the Ritz values and residuals, (2, b).
@@ -123,63 +274,56 @@ class BlockKrylov(RayleighRitz):
     def kept_numbers(self, n_components: int, n_features: int) -> int:
         return n_features * self._max_width(n_features, self.columns(n_components, n_features))
 
-    def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> Copies:
-        """One state for each copy of an average in this process."""
-        return tuple(self._begun(network, basis, seed) for _ in range(network.copies))
-
-    def _begun(self, network: Network, basis: Array, seed: int) -> BlockKrylovState:
+    def _begun(self, network: Network, basis: Array, seed: int, copy: slice) -> KrylovState:
         xp = ea.namespace(basis)
         _, d, k = basis.shape
-        coefficients = gaussian_coefficients(ea.to_numpy(basis[0, ...]), seed)
+        coefficients = base.gaussian_coefficients(ea.to_numpy(basis[0, ...]), seed)
         is_random = coefficients is not None
         width = min(k + (self.oversample if is_random else max(self.oversample, BESIDE_GIVEN)), d)
         most = self._max_width(d, width)
         V = Basis.empty(basis, min(most, USUAL_BLOCKS * width) + width)
         # Written directly into the memory of the basis, without a temporary array of that size.
-        R = write_widened(V.next_block(width), basis[:1, ...], seed)
+        R = base.write_widened(V.next_block(width), basis[:1, ...], seed)
         start = R[:, :, k:]
         if coefficients is not None:
             start = xp.concat([R[:, :, :k] @ ea.like(coefficients[np.newaxis], basis), start], axis=-1)
-        identity, zero = ea.like(np.eye(width)[np.newaxis], basis), xp.zeros_like(R[:, 0, :1])
-        unknown = np.stack([np.zeros(width), np.full(width, np.inf)])
-        report = ea.like(unknown[np.newaxis], basis)
-        precision = Precision.of(network.average.accuracy, network.n_nodes, 1.0, 1.0)
-        empty = V.whitening
-        return BlockKrylovState(
-            k=k,
-            n_nodes=basis.shape[0] // network.copies,
-            V=V,
-            whitening=identity,
-            T=empty,
-            leak=identity[:, :, :0],
-            lost=zero,
-            ritz=empty,
-            report=report,
-            agreed=unknown,
-            before=unknown,
-            resolution=precision.resolution,
-            start=start,
-            size=zero,
-            most=most,
-        )
+        return self._first_state(network, basis, V, width, start, xp.zeros_like(R[:, 0, :1]), most)
 
-    def step(self, covariance: Covariance, network: Network, state: Copies) -> Copies:
-        xp = ea.namespace(state[0].whitening)
-        products = BlockProducts(covariance, xp.concat([own.B for own in state]), len(network.ids))
-        Z, agreed = network.common_mean_and_maximum(products.parts, xp.concat([own.report for own in state]))
-        size = network.size_of_products(products.norms, column_norms(Z))
-        # Free them before the next block is made.
-        del products
-        numbers, accuracy = ea.to_numpy(agreed[0, ...]), network.average.accuracy
-        places = [slice(at, at + 1) for at in range(len(state))]
-        pairs = zip(state, places, strict=True)
-        return tuple(_grown(own, Z[at, ...], numbers, size[at, ...], accuracy) for own, at in pairs)
+    def _grown(self, network: Network, state: KrylovState, Z: Array, agreed: np.ndarray, size: Array) -> KrylovState:
+        xp = ea.namespace(Z)
+        V, T, leak, lost, b = state.V, state.T, state.leak, state.lost, state.whitening.shape[-1]
+        # An all-zero block means that the space is complete. Its product carries no information.
+        grows = bool(xp.any(state.whitening != 0))
+        if grows:
+            V = V.grown(state.whitening)
+        V = V.holding(Z)
+        following = soft_polar(V, b, network.average.accuracy, recent=state.leak.shape[-1] + b if grows else None)
+        if grows:
+            T, leak = cert.bordered(T, following.along @ state.whitening, leak), following.leak @ state.whitening
+            lost = _hypot(lost, following.faded @ state.whitening)
+        values, ritz = leading_pairs(T, V.present, b)
+        # C V leaves the space only through its last columns, so this is |C u - theta u| without forming u.
+        residuals = column_norms(leak @ ritz[:, -leak.shape[-1] :, :])[:, 0, :]
+        grown = state._replace(
+            V=V,
+            whitening=following.whitening,
+            T=T,
+            leak=leak,
+            lost=lost,
+            ritz=ritz,
+            report=xp.stack([values, residuals], axis=1),
+            agreed=agreed,
+            before=state.agreed,
+            size=xp.maximum(state.size, size),
+            products=None if state.products is None else state.products + 1,
+        )
+        return _restarted(grown) if V.width + b > grown.most else grown
 
     def narrowed(self, state: Copies) -> Copies:
         """Restart to half the width now, and keep that width, if the basis is large and was not restarted before."""
         return tuple(self._narrowed(own) for own in state)
 
-    def _narrowed(self, state: BlockKrylovState) -> BlockKrylovState:
+    def _narrowed(self, state: KrylovState) -> KrylovState:
         width = state.V.width
         is_wide = width >= NARROW_BLOCKS * state.whitening.shape[-1] and self._is_large(state)
         return _restarted(state._replace(most=width)) if state.products is not None and is_wide else state
@@ -196,81 +340,10 @@ class BlockKrylov(RayleighRitz):
         may_be_narrowed = self._is_large(own) and (_is_near(watch) or width == NARROW_BLOCKS * b)
         return replace(watch, last_look=bool(own.products) and (restarts_next or may_be_narrowed))
 
-    def _is_large(self, state: BlockKrylovState) -> bool:
+    def _is_large(self, state: KrylovState) -> bool:
         """Whether the basis and its next block take so much memory that halving it is worth an exchange."""
         buffer, width = state.V.buffer, state.V.width + state.whitening.shape[-1]
         return self.max_width is None and width * buffer.shape[-1] * ea.ITEM_BYTES > LARGE_BYTES
-
-    def _components(self, state: BlockKrylovState) -> Array:
-        if state.products == 0:
-            return state.B[:, :, : state.k]
-        components = state.V.times(self._aligned_ritz(state))
-        components *= own_signs(components)
-        return components
-
-    def common(self, state: Copies) -> tuple[Common, ...] | None:
-        """C U is known at every node, and so is a look beyond the components, until a restart loses the first block."""
-        return None if state[0].products == 0 else tuple(self._common(own) for own in state)
-
-    def _common(self, state: BlockKrylovState) -> Common:
-        xp, T, leak = ea.namespace(state.T), state.T, state.leak
-        (_, d), present, defect, look = state.V.buffer.shape[1:], state.V.present, asymmetry(T), None
-        if state.products is not None:
-            look = look_beyond(
-                T,
-                present,
-                leak,
-                float(state.lost[0, 0]),
-                state.start,
-                n_components=state.k,
-                dimension=d,
-                products=state.products,
-            )
-            defect = xp.maximum(defect, ea.like(np.array([[-np.min(look.values, initial=0.0)]]), defect))
-        components = self._aligned_ritz(state)
-        image = xp.concat([T @ components, leak @ components[:, -leak.shape[-1] :, :]], axis=-2)
-        coordinates = xp.concat([components, xp.zeros_like(leak[:, :, : state.k])], axis=-2)
-        # The part of C V outside V and B is missing in the image: count it as rounding error.
-        size = state.size * state.V.width**0.5 + state.lost / (ROUNDING * ea.EPS)
-        return Common(coordinates, image, size, defect, look, partial(_vectors, state), signed=True)
-
-
-def _grown(state: BlockKrylovState, Z: Array, agreed: np.ndarray, size: Array, accuracy: float) -> BlockKrylovState:
-    """The state with the average product Z of its block (1, d, b), and the report that all nodes agreed on."""
-    xp = ea.namespace(Z)
-    V, T, leak, lost, b = state.V, state.T, state.leak, state.lost, state.whitening.shape[-1]
-    # An all-zero block means that the space is complete. Its product carries no information.
-    grows = bool(xp.any(state.whitening != 0))
-    if grows:
-        V = V.grown(state.whitening)
-    V = V.holding(Z)
-    following = soft_polar(V, b, accuracy, recent=state.leak.shape[-1] + b if grows else None)
-    if grows:
-        T, leak = bordered(T, following.along @ state.whitening, leak), following.leak @ state.whitening
-        lost = _hypot(lost, following.faded @ state.whitening)
-    values, ritz = leading_pairs(T, V.present, b)
-    # C V leaves the space only through its last columns, so this is |C u - theta u| without forming u.
-    residuals = column_norms(leak @ ritz[:, -leak.shape[-1] :, :])[:, 0, :]
-    grown = state._replace(
-        V=V,
-        whitening=following.whitening,
-        T=T,
-        leak=leak,
-        lost=lost,
-        ritz=ritz,
-        report=xp.stack([values, residuals], axis=1),
-        agreed=agreed,
-        before=state.agreed,
-        size=xp.maximum(state.size, size),
-        products=None if state.products is None else state.products + 1,
-    )
-    return _restarted(grown) if V.width + b > grown.most else grown
-
-
-def _vectors(state: BlockKrylovState, coordinates: Array) -> Array:
-    """Vectors from their coordinates in V and in the next block: (1, w + b, k) -> (1, d, k)."""
-    width = state.V.width
-    return state.V.times(coordinates[:, :width, :]) + state.B @ (state.whitening @ coordinates[:, width:, :])
 
 
 def _is_near(watch: Watch) -> bool:
@@ -279,7 +352,7 @@ def _is_near(watch: Watch) -> bool:
     return residual is not None and gaps is not None and bool(np.all(residual <= SURE_SINE * gaps))
 
 
-def _restarted(state: BlockKrylovState) -> BlockKrylovState:
+def _restarted(state: KrylovState) -> KrylovState:
     """The basis replaced by half of its width in leading Ritz vectors; the next block stays the same."""
     b, V, T, leak = state.whitening.shape[-1], state.V, state.T, state.leak
     # With fewer vectors, more products would be needed to regain the lost accuracy.
@@ -317,26 +390,6 @@ class Known(NamedTuple):
     norms: np.ndarray
 
 
-class WarmState(NamedTuple):
-    """A space and its image, computed from one copy of each average; ``n_nodes`` nodes in this process share it."""
-
-    k: int
-    n_nodes: int  # nodes that share this copy
-    V: Basis  # (1, d, w) orthonormal or zero columns, and behind them in memory the next block B (1, d, c)
-    CV: Array  # (1, d, w) C V
-    whitening: Array  # (1, c, c) H, where B H has orthonormal or zero columns
-    T: Array  # (1, w, w) V^T C V
-    leak: Array  # (1, w, w) the part of C V outside the space, in an orthonormal basis
-    ritz: Array  # (1, w, b) leading Ritz vectors, in the basis V
-    report: Array  # (1, 2, b) Ritz values and residuals, which travel with the next average
-    agreed: np.ndarray  # (2, b) the report of one step ago, as all nodes agreed on it
-    before: np.ndarray  # (2, b) the report of two steps ago
-    resolution: float  # eigenvalues closer than this, relative to the largest, count as equal
-    start: Array  # (1, d, s) Gaussian columns
-    size: Array  # (1, 1) largest norm of a product C_i b with a column b of a block, over the nodes in this process
-    products: int | None = 0  # products with the Gaussian columns; None once V has lost them
-
-
 @dataclass(frozen=True, eq=False)
 class WarmKrylov(RayleighRitz):
     """Rayleigh-Ritz on a space whose image is known, and which grows by the part of its image outside it.
@@ -351,13 +404,9 @@ class WarmKrylov(RayleighRitz):
     columns show the certificate whether a direction was missed.
     """
 
-    known: Known = field(repr=False)
-    oversample: int = 5
+    known: Known = field(repr=False, kw_only=True)
     name: ClassVar[str] = "block-krylov"
     traits: ClassVar[Traits] = Traits(few_exchanges=True, integers=True, expected_products=4)
-
-    def columns(self, n_components: int, n_features: int) -> int:
-        return min(n_components + self.oversample, n_features)
 
     def largest_message(self, n_components: int, n_features: int) -> int:
         return (n_features + 2) * min(self.columns(n_components, n_features) + GAUSSIAN_COLUMNS, n_features)
@@ -366,53 +415,21 @@ class WarmKrylov(RayleighRitz):
         # The widest basis and its image.
         return 2 * n_features * MOST_BLOCKS * self.columns(n_components, n_features)
 
-    def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> tuple[WarmState, ...]:
-        """One state for each copy of an average in this process."""
-        return tuple(self._begun(network, basis, seed, slice(at, at + 1)) for at in range(network.copies))
-
-    def _begun(self, network: Network, basis: Array, seed: int, copy: slice) -> WarmState:
+    def _begun(self, network: Network, basis: Array, seed: int, copy: slice) -> KrylovState:
         known, (_, d, k) = self.known, basis.shape
         b, w = self.columns(k, d), known.basis.shape[1]
         first, CV = (ea.like(part[np.newaxis], basis) for part in (known.basis, known.image))
-        identity = ea.like(np.eye(w)[np.newaxis], basis)
-        V = Basis.empty(first, w + 5 * (b + GAUSSIAN_COLUMNS)).holding(first).grown(identity)
-        unknown = np.stack([np.zeros(b), np.full(b, np.inf)])
-        precision = Precision.of(network.average.accuracy, network.n_nodes, 1.0, 1.0)
         # A block has no more than d columns.
-        start = ea.like(fresh_directions(known.basis, w + min(GAUSSIAN_COLUMNS, d - b), seed)[np.newaxis], basis)
+        gaussian = base.fresh_directions(known.basis, w + min(GAUSSIAN_COLUMNS, d - b), seed)[np.newaxis]
         norms = ea.like(known.norms, basis)
         size = network.size_of_products(norms if network.copies == 1 else norms[copy, ...], column_norms(CV))
-        state = WarmState(
-            k=k,
-            n_nodes=basis.shape[0] // network.copies,
-            V=V,
-            CV=CV,
-            # These five are placeholders: `_with_next_block` computes them from V and C V.
-            whitening=identity,
-            T=identity,
-            leak=identity,
-            ritz=identity[:, :, :b],
-            report=identity[:, :2, :b],
-            agreed=unknown,
-            before=unknown,
-            resolution=precision.resolution,
-            start=start,
-            size=size,
-        )
-        return self._with_next_block(network, state, b)
+        V = Basis.empty(first, w + 5 * (b + GAUSSIAN_COLUMNS)).holding(first)
+        V = V.grown(ea.like(np.eye(w)[np.newaxis], basis))
+        most = max(MOST_BLOCKS * b, gaussian.shape[-1] + w + b)
+        state = self._first_state(network, basis, V, b, ea.like(gaussian, basis), size, most)
+        return self._with_next_block(network, state._replace(CV=CV), b)
 
-    def step(self, covariance: Covariance, network: Network, state: tuple[WarmState, ...]) -> tuple[WarmState, ...]:
-        xp = ea.namespace(state[0].CV)
-        blocks = xp.concat([own.V.next_block(own.whitening.shape[-2]) for own in state])
-        products = BlockProducts(covariance, blocks, len(network.ids))
-        Z, agreed = network.common_mean_and_maximum(products.parts, xp.concat([own.report for own in state]))
-        size, numbers = network.size_of_products(products.norms, column_norms(Z)), ea.to_numpy(agreed[0, ...])
-        places = [slice(at, at + 1) for at in range(len(state))]
-        pairs = zip(state, places, strict=True)
-        return tuple(self._grown(network, own, Z[at, ...], numbers, size[at, ...]) for own, at in pairs)
-
-    def _grown(self, network: Network, state: WarmState, Z: Array, agreed: np.ndarray, size: Array) -> WarmState:
-        """The state with the average product Z of its block, and the report that all nodes agreed on."""
+    def _grown(self, network: Network, state: KrylovState, Z: Array, agreed: np.ndarray, size: Array) -> KrylovState:
         xp, V, CV = ea.namespace(Z), state.V, state.CV
         # An all-zero block means that the space is complete.
         if bool(xp.any(state.whitening != 0)):
@@ -427,7 +444,7 @@ class WarmKrylov(RayleighRitz):
         )
         return self._with_next_block(network, grown, state.report.shape[-1])
 
-    def _with_next_block(self, network: Network, state: WarmState, b: int) -> WarmState:
+    def _with_next_block(self, network: Network, state: KrylovState, b: int) -> KrylovState:
         """The state with estimates from V and C V, and the next block to multiply."""
         xp = ea.namespace(state.CV)
         V, CV, products = state.V, state.CV, state.products
@@ -435,7 +452,7 @@ class WarmKrylov(RayleighRitz):
         values, ritz = leading_pairs(T, V.present, b)
         leak = xp.linalg.qr(CV - V.times(T)).R
         residuals = column_norms(leak @ ritz)[:, 0, :]
-        if V.width + b + GAUSSIAN_COLUMNS > max(MOST_BLOCKS * b, state.start.shape[-1] + self.known.basis.shape[1] + b):
+        if V.width + b + GAUSSIAN_COLUMNS > state.most:
             first, eye = V.times(ritz), ea.like(np.eye(b)[np.newaxis], CV)
             V, CV, leak = Basis.empty(first, V.buffer.shape[-2]).holding(first).grown(eye), CV @ ritz, leak @ ritz
             T, ritz, products = ritz.mT @ T @ ritz, eye, None
@@ -475,28 +492,22 @@ class WarmKrylov(RayleighRitz):
         frame = ea.like(np.random.default_rng(0).standard_normal((1, *chosen.shape[1:])), chosen)
         return faded(chosen @ (chosen.mT @ frame), noise)
 
-    def _components(self, state: WarmState) -> Array:
-        return state.V.times(self._aligned_ritz(state))
 
-    def common(self, state: tuple[WarmState, ...]) -> tuple[Common, ...]:
-        """C U is known, and so is a look beyond the components, once the Gaussian columns have been multiplied."""
-        return tuple(self._common(own) for own in state)
+def fade(sizes: Array, noise: float, largest: Array | None = None) -> Array:
+    """Factor that removes noise: 0 for sizes up to the noise level, 1 from 100 times that level on: (1, k).
 
-    def _common(self, state: WarmState) -> Common:
-        xp, T, leak, components = ea.namespace(state.T), state.T, state.leak, self._aligned_ritz(state)
-        defect, look = asymmetry(T), None
-        if state.products:
-            look = look_beyond(
-                T,
-                state.V.present,
-                leak,
-                0.0,
-                state.V.along(state.start),
-                n_components=state.k,
-                dimension=state.CV.shape[-2],
-                products=state.products,
-            )
-            defect = xp.maximum(defect, ea.like(np.array([[-np.min(look.values, initial=0.0)]]), defect))
-        image = xp.concat([T @ components, leak @ components], axis=-2)
-        coordinates = xp.concat([components, xp.zeros_like(leak @ components)], axis=-2)
-        return Common(coordinates, image, state.size * state.V.width**0.5, defect, look)
+    The level is relative to ``largest``, by default the largest of the sizes. In between the factor grows linearly: a
+    sharp threshold could fall differently at nodes whose last digits differ.
+    """
+    xp = ea.namespace(sizes)
+    level = (64 * ea.EPS + 10 * noise) * (xp.max(sizes) if largest is None else largest)
+    return xp.clip((sizes - level) / xp.where(level > 0, 99 * level, xp.ones_like(sizes)), 0.0, 1.0)
+
+
+def faded(W: Array, noise: float, largest: Array | None = None) -> Array:
+    """``P f R^T`` for ``W = P s R^T``, where f is 1 but fades to 0 for directions near the noise level: (1, w, k).
+
+    Unlike the Q factor of a block without full rank, it is a continuous function of W.
+    """
+    left, s, right = ea.namespace(W).linalg.svd(W, full_matrices=False)
+    return (left * fade(s, noise, largest)[:, None, :]) @ right

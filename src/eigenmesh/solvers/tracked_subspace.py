@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -11,8 +11,6 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms
 from eigenmesh.certificate import Common, asymmetry, gaps_from_ritz
 from eigenmesh.data import BlockProducts, Covariance
-from eigenmesh.errors import DeadlineError
-from eigenmesh.graphs import Weights
 from eigenmesh.networks import Mixes, Network
 from eigenmesh.solvers.base import Solver, Traits, Watch, require_count, require_positive, widened
 
@@ -20,50 +18,24 @@ from eigenmesh.solvers.base import Solver, Traits, Watch, require_count, require
 
 
 class SharedRitz(NamedTuple):
-    """Ritz pairs of a block that all nodes share, for each copy of an average in this process.
+    """Ritz vectors of a block that all nodes share, for each copy of an average in this process.
 
     Attributes
     ----------
     components, beyond : (copies, d, K) and (copies, d, p)
         The K leading Ritz vectors, and the others.
-    values, residuals : (copies, b)
-        Ritz values, largest first, and norms of ``C x - theta x``.
     common : tuple of Common
         Input of the certificate.
     """
 
     components: Array
     beyond: Array
-    values: Array
-    residuals: Array
     common: tuple[Common, ...]
 
-    @classmethod
-    def of(cls, block: Array, product: Array, size: Array, k: int) -> SharedRitz:
-        """From an orthonormal block and its product with C, both (copies, d, b)."""
-        xp = ea.namespace(block)
-        T = block.mT @ product
-        values, vectors = ea.eigenpairs((T + T.mT) / 2)
-        values, vectors = xp.flip(values, axis=-1), xp.flip(vectors, axis=-1)
-        ritz, image = block @ vectors, product @ vectors
-        residuals = column_norms(image - ritz * values[:, None, :])[:, 0, :]
-        defect = xp.maximum(asymmetry(T), -values[:, -1:])
-        # A column of the image combines b columns of the product by a unit vector: its norm is at most sqrt(b) size.
-        size = size * T.shape[-1] ** 0.5
-        places = (slice(at, at + 1) for at in range(T.shape[0]))
-        common = (Common(ritz[at, :, :k], image[at, :, :k], size[at, :], defect[at, :], None) for at in places)
-        return cls(ritz[..., :k], ritz[..., k:], values, residuals, tuple(common))
 
-
-class AgreedRitz(NamedTuple):
-    """Shared Ritz pairs, and the residuals (K,) and gaps (K,) of the components that all nodes agree on."""
-
-    shared: SharedRitz
-    residual: np.ndarray
-    gaps: np.ndarray
-
-
-def ritz_of_average(covariance: Covariance, network: Network, X: Array, k: int) -> AgreedRitz:
+def ritz_of_average(
+    covariance: Covariance, network: Network, X: Array, k: int
+) -> tuple[SharedRitz, np.ndarray, np.ndarray]:
     """Average the blocks of all nodes, multiply the average once, and take its Ritz vectors: two averages in all.
 
     ::
@@ -71,7 +43,8 @@ def ritz_of_average(covariance: Covariance, network: Network, X: Array, k: int) 
         B = orth(mean_i X_i),   T = B^T (C B) = v Theta v^T,   components B v
 
     The span of a block converges long before all nodes agree on the components within it, and errors of single nodes
-    cancel in the average.
+    cancel in the average. The result is the Ritz vectors, and the residuals (K,) and gaps (K,) of the components that
+    all nodes agree on.
 
     Parameters
     ----------
@@ -80,17 +53,24 @@ def ritz_of_average(covariance: Covariance, network: Network, X: Array, k: int) 
     k : int
         K, the number of Ritz vectors that are components.
     """
-    block = ea.orthonormal(network.shared_mean(X, float(network.n_nodes)))
+    block, xp = ea.orthonormal(network.shared_mean(X, float(network.n_nodes))), ea.namespace(X)
     products = BlockProducts(covariance, block, X.shape[0])
 
     def ritz_and_report(product: Array) -> tuple[SharedRitz, Array]:
-        size = network.size_of_products(products.norms, column_norms(product))
-        ritz = SharedRitz.of(block, product, size, k)
-        return ritz, ea.namespace(block).concat([ritz.residuals, ritz.values], axis=1)
+        T = block.mT @ product
+        values, vectors = _eigenpairs(T)
+        ritz, image = block @ vectors, product @ vectors
+        residuals = column_norms(image - ritz * values[:, None, :])[:, 0, :]
+        defect = xp.maximum(asymmetry(T), -values[:, -1:])
+        # A column of the image combines b columns of the product by a unit vector: its norm is at most sqrt(b) size.
+        size = network.size_of_products(products.norms, column_norms(product)) * T.shape[-1] ** 0.5
+        copies = (slice(at, at + 1) for at in range(T.shape[0]))
+        common = (Common(ritz[at, :, :k], image[at, :, :k], size[at, :], defect[at, :], None) for at in copies)
+        return SharedRitz(ritz[..., :k], ritz[..., k:], tuple(common)), xp.concat([residuals, values], axis=1)
 
     shared, agreed = network.maximum_after_mean(products.parts, ritz_and_report)
     residual, values = np.split(ea.to_numpy(agreed)[0], 2)
-    return AgreedRitz(shared, residual[:k], gaps_from_ritz(values, k))
+    return shared, residual[:k], gaps_from_ritz(values, k)
 
 
 # Factor by which the first mixes shrink disagreement, before anything is known; later the rule of ``mixes`` applies.
@@ -264,8 +244,9 @@ class TrackedSubspace(Solver):
 
     def finish(self, covariance: Covariance, network: Network, watch: Watch) -> Watch:
         """Rayleigh-Ritz in the average of the blocks that the nodes would multiply next."""
-        agreed = ritz_of_average(covariance, network, next_block(watch.state)[0], watch.state.k)
-        return Watch(watch.state._replace(shared=agreed.shared), agreed.residual, True, agreed.gaps, free=True)
+        state = watch.state
+        shared, residual, gaps = ritz_of_average(covariance, network, next_block(state)[0], state.k)
+        return Watch(state._replace(shared=shared), residual, True, gaps, free=True)
 
     def adjusted(self, network: Network, state: TrackedSubspaceState, numbers: np.ndarray) -> TrackedSubspaceState:
         """The state with momentum and mixes set by the maxima of ``numbers_to_agree_on``."""
@@ -352,70 +333,3 @@ def _eigenpairs(T: Array) -> tuple[Array, Array]:
     xp = ea.namespace(T)
     values, vectors = ea.eigenpairs((T + T.mT) / 2)
     return xp.flip(values, axis=-1), xp.flip(vectors, axis=-1)
-
-
-# Mixing at a node with its own pace: its numbers, and what it has sent to and received from each neighbour.
-
-
-# After this many silent ticks a neighbour is sent no more shares: they would be missing from all sums while it is away.
-SILENT_TICKS = 6
-
-
-class MixedSums:
-    """Numbers x_i of one node, and one running sum per link.
-
-    ::
-
-        give:   s_ji <- s_ji + w_ji x_i and x_i <- x_i - w_ji x_i for every neighbour j that is not silent
-        take:   x_i <- x_i + s_ij - last_ij
-
-    A message is the running sum s, so the next message repairs a lost one. The sum of all x_i and of everything on its
-    way is constant, whatever is slow, lost, late, duplicated or out of order.
-    """
-
-    def __init__(self, weights: Weights, rank: int, values: np.ndarray) -> None:
-        self.values, self.ticks, self._rank = values, 0, rank
-        column, row = (_dense(part) for part in (weights.matrix[:, [rank]], weights.matrix[[rank], :]))
-        self._shares = {int(j): float(column[j]) for j in np.flatnonzero(column) if j != rank}
-        senders = [int(j) for j in np.flatnonzero(row) if j != rank]
-        self._sent = {j: np.zeros_like(values) for j in self._shares}
-        # Number and content of the newest message of each sender, and the tick at which one last came.
-        self._newest = {j: (0, np.zeros_like(values)) for j in senders}
-        self._last_heard = dict.fromkeys(senders, 0)
-        # Ticks of this node per tick of the sender, at least 1.
-        self._slowness = dict.fromkeys(senders, 1.0)
-
-    def give(self) -> dict[int, np.ndarray]:
-        """One tick: the message to each neighbour."""
-        self.ticks += 1
-        given = {j: share for j, share in self._shares.items() if not self._is_silent(j)}
-        for j, share in given.items():
-            self._sent[j] = self._sent[j] + share * self.values
-        self.values = (1.0 - sum(given.values())) * self.values
-        return dict(self._sent)
-
-    def take(self, sender: int, number: int, total: np.ndarray) -> None:
-        """Add what is new in a message, the running sum of a neighbour; messages are numbered from 1."""
-        newest, known = self._newest[sender]
-        if number > newest:
-            self.values = self.values + (total - known)
-            self._newest[sender] = number, total
-        self._last_heard[sender] = self.ticks
-        self._slowness[sender] = max(self.ticks / number, 1.0)
-
-    def _is_silent(self, neighbour: int) -> bool:
-        # A neighbour at the end of a one-way link never sends, and so is never silent.
-        silent = self.ticks - self._last_heard.get(neighbour, self.ticks)
-        return silent > SILENT_TICKS * self._slowness.get(neighbour, 1.0)
-
-    def require_heard(self, patience: int) -> None:
-        """Raise if a neighbour has been silent for more than ``patience`` ticks: every sum lacks its part."""
-        for neighbour, heard in self._last_heard.items():
-            if self.ticks - heard > patience:
-                silence = f"node {self._rank} has heard nothing from node {neighbour} for {patience} ticks"
-                raise DeadlineError(f"{silence}; restart that node and the run, or start the run without it.")
-
-
-def _dense(line: Any) -> np.ndarray:
-    """A row or column of a dense or sparse matrix as a vector (M,)."""
-    return np.asarray(line.toarray() if hasattr(line, "toarray") else line).ravel()
