@@ -17,7 +17,7 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 from timing import side_by_side
 
-from eigenmesh.experiments.figures import FIGURES
+from eigenmesh.experiments.catalogue import FIGURES
 from eigenmesh.experiments.problems import Comparison, make_comparison
 from eigenmesh.experiments.runs import Curve, follow, missing_data
 from eigenmesh.experiments.settings import Experiment, Method

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from eigenmesh.cli import reproduce as _reproduce
-from eigenmesh.experiments import changing, figures, unlike
+from eigenmesh.experiments import catalogue
 from eigenmesh.experiments import problems as networks
 from eigenmesh.experiments import runs as _runs
 from eigenmesh.experiments import streams as streaming
@@ -25,8 +25,8 @@ EIGHT = ["OI", "SeqPM", "SeqDistPM", "S-DOT", "SA-DOT", "DeEPCA", "DSA", "FAST-P
 @pytest.fixture(autouse=True)
 def fewer_panels(monkeypatch):
     """One gap, one split and two graphs of each are enough to see what a command does."""
-    monkeypatch.setattr(figures, "GAPS", (0.8,))
-    monkeypatch.setattr(unlike, "SPLITS", {"label": "by label"})
+    monkeypatch.setattr(catalogue, "GAPS", (0.8,))
+    monkeypatch.setattr(catalogue, "SPLITS", {"label": "by label"})
 
 
 @pytest.fixture
@@ -53,9 +53,9 @@ def test_figure_1_makes_a_page_with_the_numbers_of_its_table(call, tmp_path):
     assert all(f">{label}</td>" in html for label in EIGHT)
     with open(tmp_path / "r" / "fig1-costs.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert {row["part"] for row in rows} == {panel.title for panel in figures.figure_1().panels}
+    assert {row["part"] for row in rows} == {panel.title for panel in catalogue.figure_1().panels}
     (oi,) = [r for r in rows if (r["part"], r["method"], r["unit"]) == ("Erdős–Rényi, gap 0.8", "OI", "rounds")][:1]
-    (shown,) = re.findall(r">OI</td><td class=\"left\"></td><td>([^<]*)</td>", html)[:1]
+    (shown,) = re.findall(r">OI</td><td></td><td>([^<]*)</td>", html)[:1]
     assert shown == (oi["cost"] or "-")
     assert "supported" in done.stdout
     assert "fig1: 16 of 16 runs are done" in done.stderr
@@ -109,7 +109,7 @@ def test_unlike_nodes_in_a_small_version(call, tmp_path):
 
 def test_networks_that_change_in_a_small_version(call, tmp_path, monkeypatch):
     few = {name: networks.CHANGING[name] for name in ("links up 70 %", "30 % lost")}
-    monkeypatch.setattr(changing, "CHANGING", few)
+    monkeypatch.setattr(catalogue, "CHANGING", few)
     done = call("reproduce", "changing", "--quick", "--trials", 1, "--rounds", 150, "--jobs", 1, "--out", "r")
     assert done.exit_code == 0, done.output
     html = (tmp_path / "r" / "changing.html").read_text(encoding="utf-8")

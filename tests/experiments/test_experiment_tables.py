@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from small import METHODS, made_up, made_up_row, small_panel
 
+from eigenmesh.experiments.catalogue import unlike_experiment
 from eigenmesh.experiments.claims import (
     CostRow,
     best_rows,
@@ -22,7 +23,6 @@ from eigenmesh.experiments.claims import (
 from eigenmesh.experiments.figures import cost_caption, cost_cells, cost_table
 from eigenmesh.experiments.runs import TARGETS, UNITS
 from eigenmesh.experiments.settings import Method, TrialRun
-from eigenmesh.experiments.unlike import unlike_experiment
 from eigenmesh.solvers import SOLVERS, DeEPCA, FastPCA
 
 FAST_PCA = METHODS[2]

@@ -16,33 +16,16 @@ from eigenmesh.cli.messages import Messages
 from eigenmesh.cli.options import Quiet, argument, option
 from eigenmesh.cli.output import make_folder
 from eigenmesh.errors import InputError
-from eigenmesh.experiments.changing import changing_experiment
-from eigenmesh.experiments.claims import best_rows, check_claims, cost_rows, costs_csv, line_of, lines_csv
-from eigenmesh.experiments.figures import (
-    FIGURES,
-    Axis,
-    Chapter,
-    PanelResult,
-    StreamResult,
-    claims_table,
-    cost_table,
-    errors_picture,
-    figures_page,
-    streaming_page,
-    streaming_picture,
-    streaming_table,
-    unlike_page,
-)
+from eigenmesh.experiments import catalogue, claims, figures, pages, streams
+from eigenmesh.experiments.pages import Chapter, PanelResult
 from eigenmesh.experiments.runs import Results, Store, kept_runs, make_runs, missing_data, runs_of, usable_cores
 from eigenmesh.experiments.settings import DataSet, Experiment, Panel, TrialRun
-from eigenmesh.experiments.streams import STREAM_UNITS, streaming_csv, streaming_panels, streaming_rows
-from eigenmesh.experiments.unlike import unlike_experiment
 from eigenmesh.report import save_picture
 from eigenmesh.report.pictures import matplotlib
 from eigenmesh.words import canonical_name
 
 ALL, UNLIKE, CHANGING, STREAMING = "all", "unlike", "changing", "streaming"
-CHOICES = (*FIGURES, ALL, UNLIKE, CHANGING, STREAMING)
+CHOICES = (*catalogue.FIGURES, ALL, UNLIKE, CHANGING, STREAMING)
 # Experiments that are not from the paper, with the title of their page and their default number of trials.
 OWN = {
     UNLIKE: ("Decentralised PCA when the data of the nodes differ", 1),
@@ -135,13 +118,13 @@ def reproduce(
 
 def _experiments(what: str, rounds: int | None, quick: bool) -> list[Experiment]:
     if what == UNLIKE:
-        return [unlike_experiment(rounds, quick)]
+        return [catalogue.unlike_experiment(rounds, quick)]
     if what == CHANGING:
-        return [changing_experiment(rounds, quick)]
+        return [catalogue.changing_experiment(rounds, quick)]
     if quick:
         small = f"make {what} small with --trials 1 --rounds 500"
         raise InputError(f"--quick can only be used with unlike, changing and streaming; {small}.")
-    return [make(rounds) for name, make in FIGURES.items() if what in (name, ALL)]
+    return [make(rounds) for name, make in catalogue.FIGURES.items() if what in (name, ALL)]
 
 
 def _carry_out(
@@ -172,17 +155,17 @@ def _chapter(experiment: Experiment, results: Results, missing: dict[str, str]) 
     if experiment.name in OWN:
         return Chapter(experiment, panels)
     tables = [(result.panel.title, result.rows) for result in panels if result.rows]
-    return Chapter(experiment, panels, check_claims(tables, nearly_equal=experiment.name == "fig2"))
+    return Chapter(experiment, panels, claims.check_claims(tables, nearly_equal=experiment.name == "fig2"))
 
 
 def _panel(panel: Panel, results: Results, missing: dict[str, str], best: bool) -> PanelResult:
     here = {run: curve for run, curve in results.items() if run.panel == panel}
     if not here or _data_name(panel) in missing:
         return PanelResult(panel, missing=missing.get(_data_name(panel), "It was not run."))
-    rows = cost_rows(panel, here)
-    rows = best_rows(rows) if best else rows
+    rows = claims.cost_rows(panel, here)
+    rows = claims.best_rows(rows) if best else rows
     lines = [
-        line_of(row.method, [curve for run, curve in here.items() if run.method == row.method], "rounds")
+        claims.line_of(row.method, [curve for run, curve in here.items() if run.method == row.method], "rounds")
         for row in rows
     ]
     return PanelResult(panel, rows, lines)
@@ -194,10 +177,10 @@ def _print_tables(messages: Messages, chapters: Sequence[Chapter]) -> None:
         for result in chapter.panels:
             if result.rows:
                 title = f"{experiment.name}, {result.panel.title}"
-                messages.print(cost_table(result.rows, "rounds", title, settings=experiment.name in OWN))
+                messages.print(figures.cost_table(result.rows, "rounds", title, settings=experiment.name in OWN))
         if chapter.findings:
             messages.print(experiment.title)
-            messages.print(claims_table(chapter.findings))
+            messages.print(figures.claims_table(chapter.findings))
 
 
 def _write(out: Path, what: str, chapters: Sequence[Chapter], about: dict[str, str]) -> list[Path]:
@@ -209,16 +192,16 @@ def _write(out: Path, what: str, chapters: Sequence[Chapter], about: dict[str, s
             continue
         written += _draw(out, chapter, made)
         texts = {
-            f"{name}-costs.csv": costs_csv((result.panel.title, result.rows) for result in made),
-            f"{name}-errors.csv": lines_csv(((result.panel.title, result.lines) for result in made), "rounds"),
+            f"{name}-costs.csv": claims.costs_csv((result.panel.title, result.rows) for result in made),
+            f"{name}-errors.csv": claims.lines_csv(((result.panel.title, result.lines) for result in made), "rounds"),
         }
         for file_name, text in texts.items():
             save_text(out / file_name, text)
             written.append(out / file_name)
     if what in OWN:
-        html = unlike_page(OWN[what][0], chapters[0], about)
+        html = pages.unlike_page(OWN[what][0], chapters[0], about)
     else:
-        html = figures_page("The experiments of the FAST-PCA paper, run again", chapters, about)
+        html = pages.figures_page("The experiments of the FAST-PCA paper, run again", chapters, about)
     save_text(out / f"{what}.html", html)
     return [*written, out / f"{what}.html"]
 
@@ -228,42 +211,38 @@ def _draw(out: Path, chapter: Chapter, made: Sequence[PanelResult]) -> list[Path
     experiment, written = chapter.experiment, []
     own = experiment.name in OWN
     for data, group in groupby(made, key=lambda result: _data_name(result.panel) or "synthetic" if own else ""):
-        panels = [Axis(result.panel.title, _budget(result.panel), result.lines) for result in group]
+        panels = [result.axis for result in group]
         title = f"{experiment.title}: {data}" if own else experiment.title
-        figure = errors_picture(panels, title, columns=3 if own else 2)
+        figure = figures.errors_picture(panels, title, columns=3 if own else 2)
         name = f"{experiment.name}-{data}" if own else experiment.name
         written += [save_picture(figure, out / f"{name}{suffix}") for suffix in (".png", ".svg")]
     return written
-
-
-def _budget(panel: Panel) -> str:
-    return f"{panel.n_nodes} nodes, K = {panel.n_components}, at most {panel.rounds:,} rounds"
 
 
 def reproduce_streaming(messages: Messages, out: Path, trials: int, seed: int, quick: bool) -> None:
     """Run all methods over all streams; write page, pictures and CSV files, and print the tables."""
     matplotlib("figure")
     make_folder(out)
-    panels = streaming_panels(QUICK_SAMPLES if quick else None)
+    panels = streams.streaming_panels(QUICK_SAMPLES if quick else None)
     totals = {panel.title: len(panel.methods) for panel in panels}
     with messages.counted_progress(totals, dict.fromkeys(totals, 0)) as finish:
-        results = [StreamResult(panel, streaming_rows(panel, trials, seed, finish)) for panel in panels]
+        results = [figures.StreamResult(panel, streams.streaming_rows(panel, trials, seed, finish)) for panel in panels]
     about = {
         "command": f"eigenmesh reproduce streaming{' --quick' if quick else ''} --trials {trials} --seed {seed}",
         "trials": f"{trials}, each with new samples, graph and start; medians",
         "made by": f"eigenmesh {__version__}",
     }
-    figure = streaming_picture(results)
+    figure = figures.streaming_picture(results)
     written = [save_picture(figure, out / f"streaming{suffix}") for suffix in (".png", ".svg")]
     parts = [(result.panel.title, result.rows) for result in results]
-    texts = {"streaming.csv": streaming_csv(parts), "streaming.html": streaming_page(results, about)}
-    for unit in STREAM_UNITS:
-        lines = [(title, [line_of(row.method, row.curves, unit) for row in rows]) for title, rows in parts]
-        texts[f"streaming-{unit}.csv"] = lines_csv(lines, unit)
+    texts = {"streaming.csv": streams.streaming_csv(parts), "streaming.html": pages.streaming_page(results, about)}
+    for unit in streams.STREAM_UNITS:
+        lines = [(title, [claims.line_of(row.method, row.curves, unit) for row in rows]) for title, rows in parts]
+        texts[f"streaming-{unit}.csv"] = claims.lines_csv(lines, unit)
     for name, text in texts.items():
         save_text(out / name, text)
         written.append(out / name)
     for result in results:
-        messages.print(streaming_table(result))
+        messages.print(figures.streaming_table(result))
     for path in written:
         messages.print(f"wrote {path}")

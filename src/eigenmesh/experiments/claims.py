@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain, groupby
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from eigenmesh.experiments.runs import TARGETS, UNITS, Curve, goal
 from eigenmesh.experiments.settings import Method, Panel, TrialRun
+
+if TYPE_CHECKING:
+    from eigenmesh.experiments.streams import StreamCurve, StreamMethod
 
 # Cost of each method to reach each error, over all trials.
 
@@ -93,43 +96,17 @@ def cell(row: CostRow, target: int, unit: str) -> str:
     return f"{number} ({reached}/{row.trials})" if 0 < reached < row.trials else number
 
 
-class Named(Protocol):
-    """A method as tables and legends show it."""
-
-    @property
-    def label(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def words(self) -> str:
-        """Its settings."""
-        ...
-
-    @property
-    def centralised(self) -> bool: ...
-
-
-class ErrorCurve(Protocol):
-    """Error against cost, in several units."""
-
-    def cost(self, unit: str) -> np.ndarray: ...
-
-    def error_at(self, unit: str, costs: np.ndarray) -> np.ndarray: ...
-
-
 class Line(NamedTuple):
     """A method's line in a picture: median error over the trials, with the quartiles, all (points,)."""
 
-    method: Named
+    method: Method | StreamMethod
     cost: np.ndarray
     median: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
 
 
-def line_of(method: Named, curves: Sequence[ErrorCurve], unit: str) -> Line:
+def line_of(method: Method | StreamMethod, curves: Sequence[Curve | StreamCurve], unit: str) -> Line:
     """Errors of all trials on a common axis of costs; a run that has ended keeps its last error."""
     first = max(max(float(curve.cost(unit)[0]) for curve in curves), 1.0)
     last = max(max(float(curve.cost(unit)[-1]) for curve in curves), first)
@@ -165,7 +142,7 @@ def costs_csv(parts: Iterable[tuple[str, Sequence[CostRow]]]) -> str:
                 shown = [f"{value:.10g}" if np.isfinite(value) else "" for value in (cost, costs.min(), costs.max())]
                 counts = [str(count), str(row.trials), f"{row.floor:.6e}"]
                 records.append([*about, unit, f"{target:g}", *shown, *counts])
-    return _csv(records)
+    return as_csv(records)
 
 
 def lines_csv(parts: Iterable[tuple[str, Sequence[Line]]], unit: str) -> str:
@@ -175,10 +152,11 @@ def lines_csv(parts: Iterable[tuple[str, Sequence[Line]]], unit: str) -> str:
         for cost, *errors in zip(line.cost, line.median, line.lower, line.upper, strict=True):
             numbers = [f"{cost:.6g}", *(f"{error:.6e}" for error in errors)]
             records.append([part, line.method.label, line.method.words, *numbers])
-    return _csv(records)
+    return as_csv(records)
 
 
-def _csv(records: Iterable[Sequence[str]]) -> str:
+def as_csv(records: Iterable[Sequence[object]]) -> str:
+    """Rows of cells as CSV."""
     content = io.StringIO()
     csv.writer(content, lineterminator="\n").writerows(records)
     return content.getvalue()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -17,6 +15,7 @@ from eigenmesh.arrays import normalised, orthonormal
 from eigenmesh.averaging import Tree
 from eigenmesh.data import random_axes
 from eigenmesh.estimator import StreamingPCA
+from eigenmesh.experiments.claims import as_csv
 from eigenmesh.experiments.runs import error_within
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Network, Stacked, Traffic
@@ -286,10 +285,9 @@ def streaming_rows(panel: StreamPanel, trials: int, seed: int, report: Callable[
 
 def streaming_csv(parts: Sequence[tuple[str, Sequence[StreamRow]]]) -> str:
     """Final error and traffic as CSV, one line per part and method."""
-    content = io.StringIO()
-    writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(["part", "method", "settings", "error", "messages", "bytes", "trials"])
+    numbers = ("error", "messages", "bytes")
+    records: list[list[object]] = [["part", "method", "settings", *numbers, "trials"]]
     for part, row in ((part, row) for part, rows in parts for row in rows):
-        numbers = [f"{row.at_end(what):.6g}" for what in ("error", "messages", "bytes")]
-        writer.writerow([part, row.method.label, row.method.words, *numbers, len(row.curves)])
-    return content.getvalue()
+        ends = [f"{row.at_end(what):.6g}" for what in numbers]
+        records.append([part, row.method.label, row.method.words, *ends, len(row.curves)])
+    return as_csv(records)
