@@ -480,7 +480,7 @@ class OfEveryFit(TypedDict, total=False):
         Setting(
             False,
             [FLAG],
-            "Show live progress: on standard error, or in Jupyter and marimo as a picture in the notebook.",
+            "Show live progress: on standard error, or in Jupyter and marimo as the page of the run.",
             kind="bool",
             agree=False,
         ),

@@ -1,7 +1,9 @@
 """Live progress in notebooks, and a fitted estimator in one."""
 
+import json
 import re
 import sys
+from html import unescape
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.events import Ended, Entry, Record, Started
-from eigenmesh.report.notebook import notebook, notebook_progress
+from eigenmesh.report.notebook import MOST_EVENTS, notebook, notebook_progress
 
 STARTED = Started("oi", "tree", ("a", "b"), (("a", "b"),), 4, 2, 1e-6, 100)
 CODE = """
@@ -22,16 +24,24 @@ pca
 """
 
 
-def test_a_notebook_shows_a_fit_as_a_picture_and_what_came_out():
+def events_of(shown):
+    """The events of the page in a frame, without the words of its script."""
+    page = unescape(re.fullmatch(r"<iframe [^>]*srcdoc=\"([^\"]*)\"></iframe>", shown)[1])
+    return json.loads(re.search(r'id="run">(.*?)</script>', page, re.DOTALL)[1])["events"]
+
+
+def test_a_notebook_shows_a_fit_as_a_page_and_what_came_out():
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     page = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CODE)])
     nbclient.NotebookClient(page, timeout=300, kernel_name="python3").execute()
     shown = [one for one in page.cells[0].outputs if one.output_type != "stream"]
     first, second, estimator = (one["data"]["text/html"] for one in shown)
-    assert re.search(r"certified bound \S+e-\d+ \(target 1e-06\)", first)
-    assert "converged" in first
-    assert "<polyline" in first
+    events = events_of(first)
+    assert [event["tol"] for event in events if event["kind"] == "started"] == [1e-6]
+    assert [event["bound"] < 1e-6 for event in events if event["kind"] == "record"][-1]
+    assert events[-1]["kind"] == "ended"
+    assert events[-1]["converged"]
     # A batch leaves nothing behind.
     assert second == ""
     assert "sin(angle) at most" in estimator
@@ -53,19 +63,24 @@ def told(points):
     return shown
 
 
-def test_the_last_picture_is_that_of_the_whole_run():
+def test_the_last_page_is_that_of_the_whole_run():
     shown = told([np.nan, 1e-2, 1e-8])
-    assert "Preparing." in shown[0]
-    assert "round 21 of a budget of 100, 1.0 kB sent, certified bound 1.0e-08 (target 1e-06), 3.0 s" in shown[-1]
-    curves = dict(re.findall(r'<polyline points="([^"]*)".*?<title>([^<]*)', shown[-1]))
-    bound = next(points for points, words in curves.items() if words == "certified bound")
-    # From 1e0 down to 1e-8: rounds 14 and 21 of 21, at a quarter of the height and at its end.
-    assert bound.split()[:2] == ["320.0,30.0", "480.0,120.0"]
+    assert events_of(shown[0]) == []
+    started, *records, ended = events_of(shown[-1])
+    assert (started["max_rounds"], started["tol"]) == (100, 1e-6)
+    assert [(one["rounds"], one["bytes"], one["bound"]) for one in records] == [
+        (7, 1000, None),
+        (14, 1000, 1e-2),
+        (21, 1000, 1e-8),
+    ]
+    assert (ended["kind"], ended["time_s"] - started["time_s"]) == ("ended", 3.0)
 
 
-def test_a_picture_without_a_point_or_with_one_is_words_alone():
-    assert "<svg" not in told([])[-1]
-    assert "<svg" not in told([0.5])[-1]
+def test_the_page_of_a_long_run_is_small_and_has_its_last_record():
+    shown = told(np.geomspace(1.0, 1e-8, 20 * MOST_EVENTS))
+    events = events_of(shown[-1])
+    assert len(events) <= MOST_EVENTS
+    assert events[-2]["bound"] == pytest.approx(1e-8)
 
 
 def test_marimo_gets_what_it_can_replace(monkeypatch):

@@ -30,6 +30,7 @@ from eigenmesh.events import (
 )
 from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.graphs import cycle, metropolis
+from eigenmesh.report.notebook import notebook_progress
 from eigenmesh.report.page import Feed, PageServer, follow, report_page
 from mesh import Mesh, ring
 
@@ -125,6 +126,24 @@ def test_a_fit_as_it_goes_and_its_report(browser, tmp_path, monkeypatch):
             assert "20 ms per round" in page.inner_text("#chart-legend")
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             no_serious_finding(page)
+
+
+def test_a_notebook_shows_the_page_in_a_frame(browser, tmp_path):
+    shown = []
+    with notebook_progress(lambda html: shown.append, keep=True) as listen:
+        listen(Entry(10.0, Started("oi", "tree", ("a", "b"), (("a", "b"),), 4, 2, 1e-6, 100)))
+        for number, bound in enumerate([np.nan, 1e-2, 1e-8], start=1):
+            listen(Entry(10.0 + number, Record(number, 7 * number, 0, 0, 1000, 0.5**number, bound=bound)))
+    (tmp_path / "notebook.html").write_text(f"<!DOCTYPE html><h1>A notebook</h1>{shown[-1]}", encoding="utf-8")
+    page = browser.new_page()
+    page.goto((tmp_path / "notebook.html").as_uri())
+    frame = page.frame_locator("iframe")
+    frame.locator('#state:has-text("round 21")').wait_for(timeout=LIMIT_MS)
+    words = frame.locator("#state").inner_text()
+    assert words == "Running: round 21 of a budget of 100, certified bound 1e−8, target 1e−6, 1.00 kB sent."
+    assert frame.locator("#chart polyline").count() == 2
+    assert frame.locator("#map line[data-look=up]").count() == 1
+    page.close()
 
 
 # What `eigenmesh fit --live --events run.jsonl` does with a solver that never ends.

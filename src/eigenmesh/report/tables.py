@@ -135,7 +135,8 @@ def plan_table(plan: Plan, everything: bool = False) -> Table:
 def live_progress(console: Console | None = None, keep: bool = True) -> Iterator[Listener]:
     """Yield a listener that shows rounds, residual and traffic during the fit.
 
-    In a notebook it shows curves, which stay after the fit with ``keep``; elsewhere a line on standard error.
+    In a notebook it shows the page of the run, which stays after the fit with ``keep``. Elsewhere it shows a line on
+    standard error.
     """
     put = None if console is not None else notebook()
     if put is not None:
