@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from eigenmesh.errors import InputError
 from eigenmesh.events import LinkLatency
@@ -19,8 +20,8 @@ Edges = tuple[tuple[str, str], ...]
 WHAT = "a file of conditions (eigenmesh site rehearse --example prints one)"
 MOST = 1e9
 FROM_0, ABOVE_0 = at_least(0, MOST), between(0, MOST)
-LINK_FIELDS = ("latency_ms", "jitter_ms", "bandwidth_mbit", "loss", "overhead_ms")
-HOST_FIELDS = ("slowdown", "product_ms", "set_up_ms", "disk_ms", "spread")
+# Of the numbers of links and hosts, those that may not be 0 or that have a bound of their own.
+ALLOWED = {"bandwidth_mbit": ABOVE_0, "loss": at_least(0, 1), "slowdown": ABOVE_0, "spread": at_least(0, 10)}
 
 EXAMPLE = """\
 # `eigenmesh site rehearse network.toml --conditions conditions.toml` plays a run under these conditions.
@@ -101,6 +102,9 @@ class Host:
     spread: float = 0.0
 
 
+Kind = TypeVar("Kind", LinkQuality, Host)
+
+
 def drawn_factor(host: Host, random: Random) -> float:
     """A random factor for the time of the next piece of work."""
     return math.exp(host.spread * random.gauss(0.0, 1.0)) if host.spread else 1.0
@@ -133,7 +137,14 @@ def read_conditions(path: str | os.PathLike[str], sites: tuple[str, ...], edges:
     parked = fields.value("restart_parked_s", FROM_0, default=None)
     names = _NamesInNetwork(sites, edges)
     faults = [*_outages(fields, names), *_kills(fields, names)]
-    return Conditions(_links(fields, names), _hosts(fields, names), tuple(sorted(faults, key=_time)), parked)
+    link, links = _each(fields, "links", "link", "between", names.link, LinkQuality())
+    host, hosts = _each(fields, "sites", "site", "name", names.site, Host())
+    return Conditions(
+        {edge: links.get(edge, link) for edge in edges},
+        {site: hosts.get(site, host) for site in sites},
+        tuple(sorted(faults, key=attrgetter("at_s"))),
+        parked,
+    )
 
 
 @dataclass(frozen=True)
@@ -156,60 +167,34 @@ class _NamesInNetwork:
         return link
 
 
-def _links(fields: Fields, names: _NamesInNetwork) -> dict[tuple[str, str], LinkQuality]:
-    usual = fields.table("links")
-    usual.require_known(LINK_FIELDS)
-    found = dict.fromkeys(names.edges, _link(usual, LinkQuality()))
-    general, seen = dict(found), set()
-    for table in fields.tables("link"):
-        table.require_known(["between", *LINK_FIELDS])
-        link = names.link(table, "between")
-        if link in seen:
-            raise table.wrong("between", "has a table already; write one per link.")
-        seen.add(link)
-        found[link] = _link(table, general[link])
-    return found
-
-
-def _link(table: Fields, usual: LinkQuality) -> LinkQuality:
-    return LinkQuality(
-        latency_ms=table.value("latency_ms", FROM_0, default=usual.latency_ms),
-        jitter_ms=table.value("jitter_ms", FROM_0, default=usual.jitter_ms),
-        bandwidth_mbit=table.value("bandwidth_mbit", ABOVE_0, default=usual.bandwidth_mbit),
-        loss=table.value("loss", at_least(0, 1), default=usual.loss),
-        overhead_ms=table.value("overhead_ms", FROM_0, default=usual.overhead_ms),
-    )
-
-
-def _hosts(fields: Fields, names: _NamesInNetwork) -> dict[str, Host]:
-    usual = fields.table("sites")
-    usual.require_known(HOST_FIELDS)
-    general = _host(usual, Host())
-    found: dict[str, Host] = {}
-    for table in fields.tables("site"):
-        table.require_known(["name", *HOST_FIELDS])
-        name = names.site(table, "name")
+def _each(
+    fields: Fields, general: str, one: str, key: str, name_of: Callable[[Fields, str], Any], usual: Kind
+) -> tuple[Kind, dict[Any, Kind]]:
+    """What the table ``general`` says of all links or sites, and the tables ``one`` of some of them, by name."""
+    known: list[str] = sorted(vars(usual))
+    fields.table(general).require_known(known)
+    for_all = _changed(usual, fields.table(general))
+    found: dict[Any, Kind] = {}
+    for table in fields.tables(one):
+        table.require_known([key, *known])
+        name = name_of(table, key)
         if name in found:
-            raise table.wrong("name", "has a table already; write one per site.")
-        found[name] = _host(table, general)
-    return {site: found.get(site, general) for site in names.sites}
+            raise table.wrong(key, f"has a table already; write one per {one}.")
+        found[name] = _changed(for_all, table)
+    return for_all, found
 
 
-def _host(table: Fields, usual: Host) -> Host:
+def _changed(usual: Kind, table: Fields) -> Kind:
+    """A link or a host with the values that a table gives."""
     if "slowdown" in table and "product_ms" in table:
         raise table.wrong("slowdown", "has no effect together with product_ms; keep one of them.")
     if "set_up_ms" in table and "product_ms" not in table:
         raise table.wrong("set_up_ms", "needs product_ms as well; add it, or give slowdown instead.")
-    if "slowdown" in table:
-        usual = replace(usual, slowdown=table.value("slowdown", ABOVE_0), product_ms=None)
-    if "product_ms" in table:
-        set_up_ms = table.value("set_up_ms", FROM_0, default=0.0)
-        usual = replace(usual, product_ms=table.value("product_ms", FROM_0), set_up_ms=set_up_ms)
-    disk_ms, spread = (
-        table.value("disk_ms", FROM_0, default=usual.disk_ms),
-        table.value("spread", at_least(0, 10), default=usual.spread),
-    )
-    return replace(usual, disk_ms=disk_ms, spread=spread)
+    given = {name: table.value(name, ALLOWED.get(name, FROM_0)) for name in vars(usual) if name in table}
+    # A time of products replaces a slowdown, and the other way round.
+    instead: dict[str, Any] = {"slowdown": {"product_ms": None}, "product_ms": {"set_up_ms": 0.0}}
+    implied = {name: value for cause in instead.keys() & given.keys() for name, value in instead[cause].items()}
+    return replace(usual, **{**implied, **given})
 
 
 def _outages(fields: Fields, names: _NamesInNetwork) -> Iterable[Fault]:
@@ -234,7 +219,3 @@ def _kills(fields: Fields, names: _NamesInNetwork) -> Iterable[Fault]:
             yield Fault("crash", at_s, site, "", table.value("restart_after_s", FROM_0))
         else:
             yield Fault("kill", at_s, site)
-
-
-def _time(fault: Fault) -> float:
-    return fault.at_s
