@@ -87,7 +87,7 @@ bench-columns: $(VENV)/.dev ## columns split over sites: MNIST on 8, HapMap3 on 
 bench-masks: $(VENV)/.dev ## cost of masks: an average at one site, MNIST by digit, the same bits over engines
 	$(BIN)/python benchmarks/masks.py
 
-bench-shapes: $(VENV)/.dev ## time and memory of a fit of five shapes against scikit-learn
+bench-shapes: $(VENV)/.dev ## time and memory of fits of many shapes against scikit-learn
 	$(BIN)/python benchmarks/shapes.py
 
 bench-engines: $(VENV)/.dev ## an iteration and an average over MPI against the bare exchange, 8 ranks

@@ -17,11 +17,15 @@ def seconds(function: Callable[[], object], repeats: int, clock: Clock = time.pe
 
 
 def side_by_side(
-    functions: dict[str, Callable[[], object]], repeats: int, passes: int = 15, clock: Clock = time.perf_counter
+    functions: dict[str, Callable[[], object]],
+    repeats: int,
+    passes: int = 15,
+    clock: Clock = time.perf_counter,
+    summary: Callable[[list[float]], float] = min,
 ) -> dict[str, float]:
-    """Smallest time of a call for each function, in seconds, measured in turns so that a busy moment affects all."""
-    least = dict.fromkeys(functions, float("inf"))
+    """Seconds of a call for each function, the least by default, in turns so that a busy moment affects all."""
+    taken: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(passes):
         for name, function in functions.items():
-            least[name] = min(least[name], seconds(function, repeats, clock))
-    return least
+            taken[name].append(seconds(function, repeats, clock))
+    return {name: summary(times) for name, times in taken.items()}
