@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eigenmesh.protocol import Bytes, wire
+from eigenmesh.protocol import wire
+from eigenmesh.protocol.effects import Bytes
 from eigenmesh.protocol.peering import Peering
 from processes import command
 

@@ -19,15 +19,14 @@ from eigenmesh import masking as _masks
 from eigenmesh.protocol import machine as _machine
 from eigenmesh.protocol import membership as _membership
 from eigenmesh.protocol import peering as _peering
-from eigenmesh.protocol import records as _records
 from eigenmesh.protocol import wire as _wire
 from eigenmesh.protocol.machine import SiteMachine
 from eigenmesh.protocol.membership import Membership
 from eigenmesh.protocol.outbox import Outbox
 from eigenmesh.protocol.peering import Peering
-from eigenmesh.protocol.records import Mark
 from eigenmesh.protocol.rounds import Accounts, Rounds
 from eigenmesh.protocol.setup import INSTANCE, LOST, read_statement
+from eigenmesh.protocol.wire import Mark
 from eigenmesh.rehearsal.world import Disk
 from harness.scenario import draw
 from harness.seeds import BAD, play
@@ -114,7 +113,7 @@ def repeats_not_audited() -> list[Change]:
 
 
 def damaged_records() -> list[Change]:
-    return [(_records, "is_whole", lambda head, content: True)]
+    return [(_wire, "is_whole", lambda head, content: True)]
 
 
 def any_data() -> list[Change]:
@@ -173,8 +172,8 @@ def start_from_memory() -> list[Change]:
     original = SiteMachine._progress
 
     def progress(self: SiteMachine) -> None:
-        if self._question is not None:
-            self._question.record = -1
+        if self._request is not None:
+            self._request.record = -1
         original(self)
 
     return [(SiteMachine, "_progress", progress)]

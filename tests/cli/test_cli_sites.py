@@ -14,7 +14,7 @@ from sklearn.decomposition import PCA
 
 from eigenmesh.events import NeighbourStatus
 from eigenmesh.model import Model, write_model
-from eigenmesh.protocol import Sent
+from eigenmesh.protocol.effects import Sent
 from eigenmesh.sites.audit import AuditWriter
 from eigenmesh.sites.network_file import EXAMPLE
 from eigenmesh.sites.status import Status, write_status

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eigenmesh.protocol import Kind, Write, make_statement, wire
+from eigenmesh.protocol import wire
+from eigenmesh.protocol.effects import Write
+from eigenmesh.protocol.setup import make_statement
+from eigenmesh.protocol.wire import Kind
 from eigenmesh.rehearsal.world import SecretKeyring
 from harness.masked_sums import is_total
 from harness.scenario import TOLD_APART
@@ -63,11 +66,11 @@ class Adversary:
             for _ in range(N_FAREWELLS):
                 network.send(process, stream, data)
         elif what == "farewell early" and kind is Kind.DATA:
-            machine = process.machine
-            frame = wire.encode(Kind.DONE, machine.run_id, machine.epoch, machine.round, 0, wire.text_body(""))
+            epoch, nothing = process.machine.epoch, wire.text_body("")
+            frame = wire.encode(Kind.DONE, epoch.run_id, epoch.number, epoch.round, 0, nothing)
             network.send(process, stream, frame)
         elif what == "two results" and met:
-            result = [process.machine.epoch, "0" * 64, ""]
+            result = [process.machine.epoch.number, "0" * 64, ""]
             text = self._statement(SecretKeyring(process.site), "result", process.site, result)
             network.send(process, stream, self._frame(process, text))
         elif what == "forged statements" and met:
@@ -99,7 +102,7 @@ class Adversary:
 
     def _frame(self, process: FaultyProcess, text: str) -> bytes:
         machine = process.machine
-        return wire.encode(Kind.STATEMENT, machine.run_id, machine.epoch, 0, 0, wire.text_body(text))
+        return wire.encode(Kind.STATEMENT, machine.epoch.run_id, machine.epoch.number, 0, 0, wire.text_body(text))
 
     def _statement(self, keyring: Any, kind: str, site: str, content: Any) -> str:
         return make_statement(keyring, self._world.run.run_id, kind, site, content).text
@@ -119,8 +122,8 @@ class Adversary:
             (
                 ("lost", link),
                 ("view", [1, "0" * 32, ""]),
-                ("heard", [process.machine.epoch, "set-up", 0, "0" * 64, 0]),
-                ("result", [process.machine.epoch, "0" * 64, ""]),
+                ("heard", [process.machine.epoch.number, "set-up", 0, "0" * 64, 0]),
+                ("result", [process.machine.epoch.number, "0" * 64, ""]),
                 ("instance", [f"{victim}-other", 2, "0", ""]),
             )
         )

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from eigenmesh.protocol import Mark, Stop
+from eigenmesh.protocol.effects import Stop
+from eigenmesh.protocol.wire import Mark
 from eigenmesh.rehearsal.world import CRASH_S, POWER_LOSS_S
 from harness.adversary import Adversary
 from harness.disk import MARK_AT

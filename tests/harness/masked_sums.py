@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eigenmesh.masking import pairwise_masks
-from eigenmesh.protocol import (
-    SET_UP,
+from eigenmesh.protocol import SET_UP, wire
+from eigenmesh.protocol.effects import (
     Begin,
     Begun,
     Compare,
@@ -31,7 +31,6 @@ from eigenmesh.protocol import (
     PublicKeys,
     Sign,
     Signed,
-    wire,
 )
 from harness.sums import PRIME, Links, Sum, SumProblem, digest_of, plan, require
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from eigenmesh import protocol as ep
+from eigenmesh.protocol import effects as ev
 from eigenmesh.rehearsal.world import Process
 from harness.disk import FaultyDisk
 
@@ -37,8 +37,8 @@ class FaultyProcess(Process):
         super().__init__(world, site, disk)
         self.address, self.value = address or site, world.data_of[site]
         self.paused_until, self.audit_failed = 0.0, False
-        self.twist: Callable[[ep.Write], None] | None = None
-        self._audited: ep.Sent | None = None
+        self.twist: Callable[[ev.Write], None] | None = None
+        self._audited: ev.Sent | None = None
         self._greetings: dict[int, Callable[[bytes], Any]] = {}
 
     def feed(self, event: Any) -> None:
@@ -48,10 +48,10 @@ class FaultyProcess(Process):
         try:
             super().feed(event)
         except FullDiskError as error:
-            self.feed(ep.DiskFailed(error.what, str(error)))
+            self.feed(ev.DiskFailed(error.what, str(error)))
 
     def _execute(self, effect: Any, event: Any) -> None:
-        if isinstance(effect, ep.Audit):
+        if isinstance(effect, ev.Audit):
             if self.disk.audit_full:
                 self.audit_failed = True
                 raise FullDiskError("audit", "no space left on device")
@@ -59,7 +59,7 @@ class FaultyProcess(Process):
         else:
             super()._execute(effect, event)
 
-    def _write(self, effect: ep.Write) -> None:
+    def _write(self, effect: ev.Write) -> None:
         audited, self._audited = self._audited, None
         self.world.watch.wrote(self, effect, audited)
         greeting = self._greetings.pop(effect.stream, None)
@@ -85,7 +85,7 @@ class FaultyProcess(Process):
 
     def _synced(self, size: int, records: int) -> None:
         if self.alive and self.disk.full:
-            self.feed(ep.DiskFailed("journal", "it cannot be synced"))
+            self.feed(ev.DiskFailed("journal", "it cannot be synced"))
         else:
             super()._synced(size, records)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from eigenmesh.protocol import OnLoss
+from eigenmesh.protocol.setup import OnLoss
 from eigenmesh.rehearsal import Fault
 from eigenmesh.rehearsal.conditions import Edges
 from harness.sums import plan

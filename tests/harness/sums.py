@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from eigenmesh.protocol import Begin, Begun, Exchange, MembersChanged, Membership, Received, Sign, Signed, wire
+from eigenmesh.protocol import Membership, wire
+from eigenmesh.protocol.effects import Begin, Begun, Exchange, MembersChanged, Received, Sign, Signed
 
 if TYPE_CHECKING:
     from eigenmesh.rehearsal.world import Position

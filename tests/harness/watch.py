@@ -6,7 +6,10 @@ import json
 from typing import TYPE_CHECKING
 
 from eigenmesh.masking import MIN_SITES
-from eigenmesh.protocol import RECORD_BYTES, Kind, Mark, Membership, Sent, Write, ordered, read_statement, wire
+from eigenmesh.protocol import Membership, read_statement, wire
+from eigenmesh.protocol.effects import Sent, Write
+from eigenmesh.protocol.membership import ordered
+from eigenmesh.protocol.wire import RECORD_BYTES, Kind, Mark
 from harness.disk import MARK_AT, FaultyDisk
 from harness.masked_sums import is_masked_sum, is_total, number_of, without_noise
 from harness.sums import PRIME, Links, Sum, plan
@@ -80,18 +83,18 @@ class RunWatch:
         site, machine = process.site, process.machine
         words = int(wire.decode(data, len(data)).arrays[0].view("u8")[0])
         self._masked_sums[site, run_id, number] = words
-        tree = plan(site, machine.setup.sites, machine.setup.edges, machine.lost)
+        tree = plan(site, machine.setup.sites, machine.setup.edges, machine.epoch.lost)
         below = (self._masked_sums[child, run_id, number] for child in tree.members if tree.parent[child] == site)
         own = (words - sum(below)) % (1 << 64)
         keys = tuple(sorted(machine.membership.keys().items()))
         if self._hidden.setdefault((site, run_id, keys, number), own) != own:
             raise BrokenError("a mask hides once", f"{site} used its mask of average {number} for two numbers")
-        if number not in process.disk.masked.get(machine.epoch, ()):
+        if number not in process.disk.masked.get(machine.epoch.number, ()):
             raise BrokenError("masked is durable", f"{site} sent average {number}, which is not on its disk")
 
     def lied(self, process: FaultyProcess, victim: str, frame: wire.Frame, words: int) -> None:
         """A site tells another one, and all below it, these words instead of the total in the frame."""
-        tree = plan(process.site, process.machine.setup.sites, process.machine.setup.edges, process.machine.lost)
+        tree = plan(process.site, process.machine.setup.sites, process.machine.setup.edges, process.machine.epoch.lost)
         deceived = {victim}
         for site in sorted(tree.members, key=tree.depth.__getitem__):
             deceived |= {site} if tree.parent[site] in deceived else set()
@@ -100,7 +103,7 @@ class RunWatch:
     def _passes_on(self, process: FaultyProcess, run_id: bytes, number: int, data: bytes) -> None:
         """The root sends a total. After a lie it must not be the sum of what honest sites have added."""
         machine, world = process.machine, self._world
-        tree = plan(process.site, machine.setup.sites, machine.setup.edges, machine.lost)
+        tree = plan(process.site, machine.setup.sites, machine.setup.edges, machine.epoch.lost)
         if tree.parent[process.site]:
             return
         words = int(wire.decode(data, len(data)).arrays[0].view("u8")[0])
@@ -111,7 +114,7 @@ class RunWatch:
         true, told = (without_noise(one) % PRIME for one in (self._totals[run_id, last], lie))
         added = 0
         for site in tree.members:
-            start = int.from_bytes(self._starts.get((site, machine.lost), b""), "little")
+            start = int.from_bytes(self._starts.get((site, machine.epoch.lost), b""), "little")
             added += (world.values[site] + start + (told if site in deceived else true)) % PRIME
         if without_noise(words) == added:
             raise BrokenError("a lie shows nothing", f"{process.site} knows what the sites that it deceived have added")

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from eigenmesh.events import VirtualTime
-from eigenmesh.protocol import Run, Setup, Sign
+from eigenmesh.protocol import Run, Setup
+from eigenmesh.protocol.effects import Sign
 from eigenmesh.rehearsal.world import Disk, Position, Process, World
 from harness.adversary import Adversary
 from harness.disk import FaultyDisk
@@ -98,7 +99,7 @@ class FaultWorld(World):
 
     def asks(self, process: Process, question: Any) -> None:
         if isinstance(question, Sign):
-            self.watch.signs(process.site, process.machine.lost, question.digest)
+            self.watch.signs(process.site, process.machine.epoch.lost, question.digest)
 
     def found(self, process: Process, result: Any) -> None:
         self.watch.found(process, result)

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from eigenmesh import protocol as ep
+from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol import wire
 from eigenmesh.rehearsal.world import SecretKeyring
 
@@ -36,8 +37,8 @@ class Driven:
     def hears(self, stream, kind, text="", round_=0, acknowledged=0, tag=0):
         machine = self.machine
         body = wire.text_body(text)
-        frame = wire.encode(kind, machine.run_id, machine.epoch, round_, acknowledged, body, tag)
-        return self.step(ep.Bytes(stream, frame))
+        frame = wire.encode(kind, machine.epoch.run_id, machine.epoch.number, round_, acknowledged, body, tag)
+        return self.step(ev.Bytes(stream, frame))
 
     def greeting_of(self, name, start=1, identity=""):
         return Driven(name, start, identity).machine.peering.greeting()
@@ -45,12 +46,12 @@ class Driven:
     def met(self, name, start=1):
         """A stream that the neighbour has opened, agreed on."""
         self.streams += 1
-        self.step(ep.Opened(self.streams, (name,)))
+        self.step(ev.Opened(self.streams, (name,)))
         self.hears(self.streams, wire.Kind.HELLO, self.greeting_of(name, start))
         return self.streams
 
     def written(self, effects, kind):
-        frames = [wire.decode(one.data, 64) for one in effects if isinstance(one, ep.Write)]
+        frames = [wire.decode(one.data, 64) for one in effects if isinstance(one, ev.Write)]
         return [frame for frame in frames if frame.kind is kind]
 
 

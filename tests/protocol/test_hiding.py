@@ -8,6 +8,7 @@ import pytest
 
 from eigenmesh import protocol as ep
 from eigenmesh.errors import CannotResumeError, FrameError
+from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.setup import make_statement
 from eigenmesh.protocol.wire import Kind, array_body
@@ -45,11 +46,11 @@ def heard(name, position, digest, stage=ep.SET_UP, start=0):
 
 
 def answers(effects):
-    return [one.answer for one in of_kind(effects, ep.Deliver)]
+    return [one.answer for one in of_kind(effects, ev.Deliver)]
 
 
 def failures(effects):
-    return [str(one.error) for one in of_kind(effects, ep.Fail)]
+    return [str(one.error) for one in of_kind(effects, ev.Fail)]
 
 
 def own_statements(frames):
@@ -57,16 +58,16 @@ def own_statements(frames):
 
 
 def on_disk(site):
-    return site.step(ep.Durable(len(of_kind(site.effects, ep.Append))))
+    return site.step(ev.Durable(len(of_kind(site.effects, ev.Append))))
 
 
 def test_the_set_up_ends_once_all_members_have_heard_the_same(masked):
-    assert answers(masked.step(ep.Compare(ep.SET_UP, (START, NEXT)))) == []
+    assert answers(masked.step(ev.Compare(ep.SET_UP, (START, NEXT)))) == []
     assert masked.machine.waiting_for == ("A", "C")
     masked.hears(1, Kind.STATEMENT, heard("C", 1, NEXT))
     masked.hears(1, Kind.STATEMENT, heard("A", 1, NEXT))
     made = on_disk(masked)
-    assert answers(made) == [ep.Compared()]
+    assert answers(made) == [ev.Compared()]
     own = own_statements(masked.written(made, Kind.STATEMENT))
     assert NEXT.hex() in own[0]
 
@@ -78,7 +79,7 @@ def test_the_set_up_ends_once_all_members_have_heard_the_same(masked):
 def test_a_member_that_was_told_something_else_ends_the_run_by_name(masked, first, position, digest):
     steps = [
         lambda: masked.hears(1, Kind.STATEMENT, heard("C", position, digest)),
-        lambda: masked.step(ep.Compare(ep.SET_UP, (START, NEXT))),
+        lambda: masked.step(ev.Compare(ep.SET_UP, (START, NEXT))),
     ]
     made = [effect for step in (steps if first else steps[::-1]) for effect in step()]
     (said,) = failures(made)
@@ -87,22 +88,22 @@ def test_a_member_that_was_told_something_else_ends_the_run_by_name(masked, firs
 
 
 def test_a_result_counts_only_if_all_have_heard_the_same(masked):
-    masked.step(ep.Sign("d" * 64, (START,)))
+    masked.step(ev.Sign("d" * 64, (START,)))
     text = make_statement(SecretKeyring("C"), bytes(16), "result", "C", [0, "d" * 64, OTHER.hex()]).text
     (said,) = failures(masked.hears(1, Kind.STATEMENT, text))
     assert "C was told other numbers than B" in said
 
 
 def test_a_site_with_an_error_waits_for_what_the_others_have_heard_up_to_it(masked):
-    masked.step(ep.Mask(0, (START,), b"12345678"))
-    assert answers(masked.step(ep.Compare(ep.ENDING, (NEXT,)))) == []
+    masked.step(ev.Mask(0, (START,), b"12345678"))
+    assert answers(masked.step(ev.Compare(ep.ENDING, (NEXT,)))) == []
     masked.hears(1, Kind.STATEMENT, heard("C", 1, NEXT, ep.ENDING, 1))
     masked.hears(1, Kind.STATEMENT, heard("A", 1, NEXT, ep.ENDING, 1))
-    assert answers(on_disk(masked)) == [ep.Compared()]
+    assert answers(on_disk(masked)) == [ev.Compared()]
 
 
 def test_asked_by_a_site_with_an_error_the_others_say_what_they_have_heard_up_to_it(masked):
-    masked.step(ep.Mask(0, (START, NEXT), b"12345678"))
+    masked.step(ev.Mask(0, (START, NEXT), b"12345678"))
     masked.hears(1, Kind.STATEMENT, heard("C", 0, START, ep.ENDING, 1))
     (own,) = own_statements(masked.written(on_disk(masked), Kind.STATEMENT))
     assert f'[0,"ending",0,"{START.hex()}",1]' in own
@@ -114,19 +115,19 @@ def test_asked_by_a_site_with_an_error_the_others_say_what_they_have_heard_up_to
 def test_a_site_that_is_asked_before_it_has_heard_anything_answers_as_soon_as_it_has(masked):
     masked.hears(1, Kind.STATEMENT, heard("C", 3, OTHER, ep.ENDING, 1))
     assert own_statements(masked.written(on_disk(masked), Kind.STATEMENT)) == []
-    masked.step(ep.Mask(0, (START,), b"12345678"))
+    masked.step(ev.Mask(0, (START,), b"12345678"))
     (own,) = own_statements(masked.written(on_disk(masked), Kind.STATEMENT))
     assert f'[0,"ending",0,"{START.hex()}",1]' in own
 
 
 def test_a_site_that_says_nothing_does_not_hold_up_an_error(masked):
-    masked.step(ep.Mask(0, (START,), b"12345678"))
-    masked.step(ep.Compare(ep.ENDING))
+    masked.step(ev.Mask(0, (START,), b"12345678"))
+    masked.step(ev.Compare(ep.ENDING))
     on_disk(masked)
     masked.hears(1, Kind.STATEMENT, heard("A", 0, START, ep.ENDING, 1))
     masked.now += masked.machine.setup.patience_s + 1
     masked.hears(1, Kind.HEARTBEAT)
-    assert ep.Compared() in answers(masked.effects)
+    assert ev.Compared() in answers(masked.effects)
 
 
 def test_two_accounts_of_what_was_heard_end_the_run(masked):
@@ -139,81 +140,81 @@ def test_keys_are_answered_once_all_members_have_shown_theirs(masked):
     own = masked.machine.past.site_key(()).public
     masked.machine.membership._known.clear()
     masked.machine.membership.add(masked.machine.outbox.make_instance())
-    assert of_kind(masked.step(ep.Keys()), ep.Deliver) == []
+    assert of_kind(masked.step(ev.Keys()), ev.Deliver) == []
     assert masked.machine.waiting_for == ("A", "C")
     masked.hears(1, Kind.STATEMENT, shows("C", KEYS["C"].hex()))
     made = masked.hears(1, Kind.STATEMENT, shows("A", KEYS["A"].hex()))
-    assert of_kind(made, ep.Deliver) == [ep.Deliver(ep.PublicKeys({"A": KEYS["A"], "B": own, "C": KEYS["C"]}))]
+    assert of_kind(made, ev.Deliver) == [ev.Deliver(ev.PublicKeys({"A": KEYS["A"], "B": own, "C": KEYS["C"]}))]
 
 
 def test_a_member_without_a_key_ends_the_run_by_name(masked):
     masked.hears(1, Kind.STATEMENT, shows("C", KEYS["C"].hex()))
-    (fail,) = of_kind(masked.step(ep.Keys()), ep.Fail)
+    (fail,) = of_kind(masked.step(ev.Keys()), ev.Fail)
     assert "A sent no key for masks" in str(fail.error)
 
 
 def test_a_key_that_its_site_has_not_signed_is_refused(masked):
     forged = shows("C", KEYS["C"].hex()).replace(KEYS["C"].hex(), KEYS["A"].hex())
     made = masked.hears(1, Kind.STATEMENT, forged)
-    assert "a statement in the name of C is not signed by it" in of_kind(made, ep.Log)[0].text
-    assert of_kind(made, ep.Cut)
+    assert "a statement in the name of C is not signed by it" in of_kind(made, ev.Log)[0].text
+    assert of_kind(made, ev.Cut)
 
 
 def test_another_key_from_the_same_journal_ends_the_run(masked):
     masked.hears(1, Kind.STATEMENT, shows("C", KEYS["C"].hex()))
-    (fail,) = of_kind(masked.hears(1, Kind.STATEMENT, shows("C", KEYS["A"].hex(), start=2)), ep.Fail)
+    (fail,) = of_kind(masked.hears(1, Kind.STATEMENT, shows("C", KEYS["A"].hex(), start=2)), ev.Fail)
     assert isinstance(fail.error, CannotResumeError)
     assert "C has sent two keys for masks" in str(fail.error)
 
 
 def test_once_something_is_masked_no_site_may_begin_anew_with_another_key(masked):
     masked.hears(1, Kind.STATEMENT, shows("C", KEYS["C"].hex()))
-    masked.step(ep.Mask(0, (START,), b"12345678"))
-    (fail,) = of_kind(masked.hears(1, Kind.STATEMENT, shows("C", KEYS["A"].hex(), identity="D" * 4)), ep.Fail)
+    masked.step(ev.Mask(0, (START,), b"12345678"))
+    (fail,) = of_kind(masked.hears(1, Kind.STATEMENT, shows("C", KEYS["A"].hex(), identity="D" * 4)), ev.Fail)
     assert "C has started the run over" in str(fail.error)
 
 
 def test_nothing_leaves_before_what_is_masked_is_on_the_disk(masked):
-    made = masked.step(ep.Mask(0, (START,), b"12345678"))
-    assert of_kind(made, ep.Deliver) == [ep.Deliver(ep.Masked(b"12345678"))]
-    (kept,) = of_kind(made, ep.Append)
+    made = masked.step(ev.Mask(0, (START,), b"12345678"))
+    assert of_kind(made, ev.Deliver) == [ev.Deliver(ev.Masked(b"12345678"))]
+    (kept,) = of_kind(made, ev.Append)
     assert kept.urgent
     assert START + b"12345678" in kept.record
-    sent = masked.step(ep.Exchange(BODY, 0, ("A",), ()))
+    sent = masked.step(ev.Exchange(BODY, 0, ("A",), ()))
     assert masked.written(sent, Kind.DATA) == []
-    records = len(of_kind(masked.effects, ep.Append))
-    assert masked.written(masked.step(ep.Durable(records - 1)), Kind.DATA) == []
-    assert len(masked.written(masked.step(ep.Durable(records)), Kind.DATA)) == 1
+    records = len(of_kind(masked.effects, ev.Append))
+    assert masked.written(masked.step(ev.Durable(records - 1)), Kind.DATA) == []
+    assert len(masked.written(masked.step(ev.Durable(records)), Kind.DATA)) == 1
 
 
 def test_what_was_masked_before_a_crash_is_given_again(masked):
-    entry = ep.JournalRecord(ep.Mark.MASKED, 1, 0, 3, 0, 8)
+    entry = wire.JournalRecord(wire.Mark.MASKED, 1, 0, 3, 0, 8)
     past = ep.Past(masked.machine.past.instance, (entry,), lambda one: START + b"as it was", "secret")
     machine = ep.SiteMachine(masked.machine.setup, past, Random(0), 0.0)
-    assert machine.step(0.0, ep.Mask(3, (START,), b"other one")) == [ep.Deliver(ep.Masked(b"as it was"))]
-    made = machine.step(0.0, ep.Mask(4, (NEXT,), b"a new one"))
-    assert of_kind(made, ep.Deliver) == [ep.Deliver(ep.Masked(b"a new one"))]
+    assert machine.step(0.0, ev.Mask(3, (START,), b"other one")) == [ev.Deliver(ev.Masked(b"as it was"))]
+    made = machine.step(0.0, ev.Mask(4, (NEXT,), b"a new one"))
+    assert of_kind(made, ev.Deliver) == [ev.Deliver(ev.Masked(b"a new one"))]
 
 
 def test_a_journal_with_other_sizes_does_not_fit(masked):
-    entry = ep.JournalRecord(ep.Mark.MASKED, 1, 0, 0, 0, 8)
+    entry = wire.JournalRecord(wire.Mark.MASKED, 1, 0, 0, 0, 8)
     past = ep.Past(masked.machine.past.instance, (entry,), lambda one: START + b"as it was", "secret")
     machine = ep.SiteMachine(masked.machine.setup, past, Random(0), 0.0)
-    (said,) = failures(machine.step(0.0, ep.Mask(0, (START,), b"12345678")))
+    (said,) = failures(machine.step(0.0, ev.Mask(0, (START,), b"12345678")))
     assert "the journal of B does not fit this run: average 0 has 9 bytes in it, but this run needs 8" in said
 
 
 def test_a_journal_of_a_site_that_heard_something_else_does_not_fit(masked):
-    entry = ep.JournalRecord(ep.Mark.MASKED, 1, 0, 0, 0, 8)
+    entry = wire.JournalRecord(wire.Mark.MASKED, 1, 0, 0, 0, 8)
     past = ep.Past(masked.machine.past.instance, (entry,), lambda one: OTHER + b"12345678", "secret")
     machine = ep.SiteMachine(masked.machine.setup, past, Random(0), 0.0)
-    (said,) = failures(machine.step(0.0, ep.Mask(0, (START,), b"12345678")))
+    (said,) = failures(machine.step(0.0, ev.Mask(0, (START,), b"12345678")))
     assert "the journal of B does not fit this run: what was heard before average 0 has another hash now" in said
 
 
 def test_a_counter_that_goes_back_ends_the_run(masked):
-    masked.step(ep.Mask(5, (START,), b"12345678"))
-    (fail,) = of_kind(masked.step(ep.Mask(5, (), b"87654321")), ep.Fail)
+    masked.step(ev.Mask(5, (START,), b"12345678"))
+    (fail,) = of_kind(masked.step(ev.Mask(5, (), b"87654321")), ev.Fail)
     assert "average 5 would be masked again; the next one is 6" in str(fail.error)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from eigenmesh import protocol as ep
 from eigenmesh.errors import CannotResumeError, ParkedError
+from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.setup import make_statement
 from eigenmesh.protocol.wire import Kind, array_body
@@ -19,39 +20,39 @@ def of_kind(effects, kind):
 def test_a_solver_that_parts_is_answered_even_if_the_answer_was_dropped_with_a_failed_write(driven):
     site = driven("C")
     stream = site.met("B")
-    site.step(ep.Finish())
-    site.step(ep.Durable(100))
-    answered = of_kind(site.hears(stream, Kind.ACK, tag=1), ep.Deliver)
-    assert answered == [ep.Deliver(ep.Parted(()))]
-    assert of_kind(site.step(ep.DiskFailed("journal", "full")), ep.Deliver) == answered
+    site.step(ev.Finish())
+    site.step(ev.Durable(100))
+    answered = of_kind(site.hears(stream, Kind.ACK, tag=1), ev.Deliver)
+    assert answered == [ev.Deliver(ev.Parted(()))]
+    assert of_kind(site.step(ev.DiskFailed("journal", "full")), ev.Deliver) == answered
 
 
 def test_a_failed_journal_gets_nothing_more(driven):
     site = driven("B")
-    failed = site.step(ep.DiskFailed("journal", "full"))
-    assert isinstance(of_kind(failed, ep.Fail)[0].error, ParkedError)
+    failed = site.step(ev.DiskFailed("journal", "full"))
+    assert isinstance(of_kind(failed, ev.Fail)[0].error, ParkedError)
     stream = site.met("A")
     site.hears(stream, Kind.DONE)
-    assert of_kind(site.effects, ep.Append) == []
+    assert of_kind(site.effects, ev.Append) == []
 
 
 def test_once_the_audit_has_failed_only_the_reason_leaves(driven):
     site = driven("B")
     site.met("A")
-    made = site.step(ep.DiskFailed("audit", "full")) + site.step(ep.Tick())
-    assert [one for one in of_kind(made, ep.Write) if one.data[5] != Kind.PARK] == []
-    assert len(of_kind(made, ep.Write)) == 1
-    assert of_kind(made, ep.Audit) == []
+    made = site.step(ev.DiskFailed("audit", "full")) + site.step(ev.Tick())
+    assert [one for one in of_kind(made, ev.Write) if one.data[5] != Kind.PARK] == []
+    assert len(of_kind(made, ev.Write)) == 1
+    assert of_kind(made, ev.Audit) == []
 
 
 def test_a_journal_and_then_the_audit_that_fail_still_let_the_reason_leave(driven):
     site = driven("B")
     site.met("A")
     # A driver does nothing that follows an audit line which it cannot write, so these warnings are lost.
-    lost = site.step(ep.DiskFailed("journal", "full"))
-    assert isinstance(lost[1], ep.Audit)
-    again = site.step(ep.DiskFailed("audit", "full"))
-    assert of_kind(again, ep.Audit) == []
+    lost = site.step(ev.DiskFailed("journal", "full"))
+    assert isinstance(lost[1], ev.Audit)
+    again = site.step(ev.DiskFailed("audit", "full"))
+    assert of_kind(again, ev.Audit) == []
     told = [frame.text for frame in site.written(again, Kind.PARK)]
     assert told == ["B parked the run: the journal cannot be written: full. Start all sites again once that is fixed."]
 
@@ -60,14 +61,14 @@ def test_a_word_of_an_earlier_process_does_not_put_the_run_off_again(driven):
     site = driven("B")
     site.met("A", start=2)
     # Site A is the first one, and its first process parked.
-    assert of_kind(site.hears(1, Kind.PARK, "A parked the run: it was stopped.", 0, tag=1), ep.Fail) == []
-    assert of_kind(site.hears(1, Kind.PARK, "A parked the run: it was stopped.", 0, tag=2), ep.Fail) != []
+    assert of_kind(site.hears(1, Kind.PARK, "A parked the run: it was stopped.", 0, tag=1), ev.Fail) == []
+    assert of_kind(site.hears(1, Kind.PARK, "A parked the run: it was stopped.", 0, tag=2), ev.Fail) != []
 
 
 def test_a_site_that_was_started_again_is_not_put_off_by_those_that_leave(driven):
     site = driven("B")
     site.met("A", start=1)
-    site.step(ep.Stop("stopped", parks=True))
+    site.step(ev.Stop("stopped", parks=True))
     before = len(site.effects)
     site.met("A", start=2)
     assert site.written(site.effects[before:], Kind.WELCOME)
@@ -77,7 +78,7 @@ def test_a_site_that_was_started_again_is_not_put_off_by_those_that_leave(driven
 def test_a_reason_is_passed_on_with_one_name_of_who_passes_it_on(driven):
     site = driven("B")
     site.met("A")
-    fail, *_ = of_kind(site.hears(1, Kind.ABORT, "C ended the run: it was stopped."), ep.Fail)
+    fail, *_ = of_kind(site.hears(1, Kind.ABORT, "C ended the run: it was stopped."), ev.Fail)
     assert str(fail.error) == "A says: C ended the run: it was stopped."
     assert [frame.text for frame in site.written(site.effects, Kind.ABORT)] == ["C ended the run: it was stopped."]
 
@@ -85,9 +86,9 @@ def test_a_reason_is_passed_on_with_one_name_of_who_passes_it_on(driven):
 def test_a_greeting_that_was_overtaken_is_refused_for_now_and_not_for_ever(driven):
     site = driven("B")
     site.met("A")
-    site.step(ep.Exchange(BODY, 0, ("A",), ("A",)))
+    site.step(ev.Exchange(BODY, 0, ("A",), ("A",)))
     site.hears(1, Kind.HEARTBEAT, acknowledged=1)
-    site.step(ep.Opened(7, ("A",)))
+    site.step(ev.Opened(7, ("A",)))
     (refusal,) = site.written(site.hears(7, Kind.HELLO, site.greeting_of("A"), round_=0), Kind.REFUSE)
     assert refusal.tag == 0
     assert "since" in refusal.text
@@ -96,31 +97,31 @@ def test_a_greeting_that_was_overtaken_is_refused_for_now_and_not_for_ever(drive
 def test_a_later_process_that_has_lost_rounds_is_refused_for_ever(driven):
     site = driven("B")
     site.met("A")
-    site.step(ep.Exchange(BODY, 0, ("A",), ("A",)))
+    site.step(ev.Exchange(BODY, 0, ("A",), ("A",)))
     site.hears(1, Kind.HEARTBEAT, acknowledged=1)
-    site.step(ep.Opened(7, ("A",)))
+    site.step(ev.Opened(7, ("A",)))
     (refusal,) = site.written(site.hears(7, Kind.HELLO, site.greeting_of("A", start=2), round_=0), Kind.REFUSE)
     assert refusal.tag == 2
 
 
 def test_a_manifest_is_shown_to_neighbours_alone_and_nobody_is_met_by_that(driven):
     site = driven("B")
-    site.step(ep.Opened(1, ("A",)))
+    site.step(ev.Opened(1, ("A",)))
     effects = site.hears(1, Kind.MANIFEST)
     assert [frame.text for frame in site.written(effects, Kind.MANIFEST)] == ["sum"]
-    assert effects[-1] == ep.Cut(1)
-    assert of_kind(effects, ep.Append) == []
-    assert not site.machine.links["A"].joined
-    site.step(ep.Opened(2, ("D",)))
+    assert effects[-1] == ev.Cut(1)
+    assert of_kind(effects, ev.Append) == []
+    assert not site.machine.epoch.links["A"].joined
+    site.step(ev.Opened(2, ("D",)))
     effects = site.hears(2, Kind.MANIFEST)
-    assert of_kind(effects, ep.Write) == []
-    assert effects[-1] == ep.Cut(2)
+    assert of_kind(effects, ev.Write) == []
+    assert effects[-1] == ev.Cut(2)
 
 
 def hears_from_run(site, name, number):
     """A neighbour calls that is in another run of a series, and says which."""
     site.streams += 1
-    site.step(ep.Opened(site.streams, (name,)))
+    site.step(ev.Opened(site.streams, (name,)))
     greeting = f"{name}\n{number:064x}\nof another run"
     (refusal,) = site.written(site.hears(site.streams, Kind.HELLO, greeting), Kind.REFUSE)
     assert (refusal.tag, refusal.text) == (1, site.run.manifest)
@@ -134,45 +135,45 @@ def in_series(driven):
 def test_a_neighbour_in_an_earlier_run_of_a_series_is_waited_for(driven):
     site = in_series(driven)
     site.now = 50.0
-    assert of_kind(hears_from_run(site, "B", 3), ep.Fail) == []
-    link = site.machine.links["B"]
+    assert of_kind(hears_from_run(site, "B", 3), ev.Fail) == []
+    link = site.machine.epoch.links["B"]
     assert (link.heard, link.finished) == (50.0, False)
     # One of another series ends the run, as any other that is set up otherwise.
     site = driven("C")
-    assert of_kind(hears_from_run(site, "B", 3), ep.Fail) != []
+    assert of_kind(hears_from_run(site, "B", 3), ev.Fail) != []
 
 
 def test_a_neighbour_in_a_later_run_of_a_series_needs_nothing_more_of_this_one(driven):
     site = in_series(driven)
-    site.step(ep.Finish())
-    assert of_kind(site.step(ep.Durable(100)), ep.Deliver) == []
-    assert of_kind(hears_from_run(site, "B", 5), ep.Deliver) == [ep.Deliver(ep.Parted(()))]
+    site.step(ev.Finish())
+    assert of_kind(site.step(ev.Durable(100)), ev.Deliver) == []
+    assert of_kind(hears_from_run(site, "B", 5), ev.Deliver) == [ev.Deliver(ev.Parted(()))]
 
 
 def test_one_call_at_a_time(driven):
     site = driven("B")
-    assert of_kind(site.step(ep.SiteStarted()), ep.Dial) == [ep.Dial("C", 0.0)]
-    site.step(ep.Opened(1, ("C",), "C"))
-    assert of_kind(site.step(ep.SiteStarted()), ep.Dial) == []
-    assert len(of_kind(site.step(ep.Closed(1)), ep.Dial)) == 1
-    assert of_kind(site.step(ep.SiteStarted()), ep.Dial) == []
+    assert of_kind(site.step(ev.SiteStarted()), ev.Dial) == [ev.Dial("C", 0.0)]
+    site.step(ev.Opened(1, ("C",), "C"))
+    assert of_kind(site.step(ev.SiteStarted()), ev.Dial) == []
+    assert len(of_kind(site.step(ev.Closed(1)), ev.Dial)) == 1
+    assert of_kind(site.step(ev.SiteStarted()), ev.Dial) == []
 
 
 def test_a_farewell_waits_until_all_is_on_the_disk(driven):
     site = driven("B")
     site.met("A")
-    made = site.step(ep.Finish())
+    made = site.step(ev.Finish())
     assert site.written(made, Kind.DONE) == []
-    records = len(of_kind(site.effects, ep.Append))
-    assert site.written(site.step(ep.Durable(records - 1)), Kind.DONE) == []
-    assert len(site.written(site.step(ep.Durable(records)), Kind.DONE)) == 1
+    records = len(of_kind(site.effects, ev.Append))
+    assert site.written(site.step(ev.Durable(records - 1)), Kind.DONE) == []
+    assert len(site.written(site.step(ev.Durable(records)), Kind.DONE)) == 1
 
 
 def test_what_another_process_of_this_site_has_said_ends_this_one_and_is_not_passed_on(driven):
     site = driven("B")
     site.met("A")
     text = make_statement(SecretKeyring("B"), bytes(16), "result", "B", [0, "0" * 64, ""]).text
-    (fail,) = of_kind(site.hears(1, Kind.STATEMENT, text), ep.Fail)
+    (fail,) = of_kind(site.hears(1, Kind.STATEMENT, text), ev.Fail)
     assert isinstance(fail.error, CannotResumeError)
     before = len(site.effects)
     site.met("A")
@@ -189,7 +190,7 @@ def two_views_of(site, name):
 def test_two_views_of_a_site_that_do_not_follow_from_each_other_end_the_run(driven):
     site = driven("B")
     site.met("A")
-    (fail,) = of_kind(two_views_of(site, "C"), ep.Fail)
+    (fail,) = of_kind(two_views_of(site, "C"), ev.Fail)
     assert "C has signed two views" in str(fail.error)
 
 
@@ -207,13 +208,15 @@ def test_numbers_of_a_journal_that_is_gone_are_not_used_with_those_of_the_next(d
     first = site.met("A")
     machine = site.machine
     old = array_body((np.array([7]),), 64)
-    site.step(ep.Bytes(first, wire.encode(Kind.DATA, machine.run_id, 0, 0, 0, old, 0)))
-    site.step(ep.Opened(7, ("A",)))
+    site.step(ev.Bytes(first, wire.encode(Kind.DATA, machine.epoch.run_id, 0, 0, 0, old, 0)))
+    site.step(ev.Opened(7, ("A",)))
     (welcome,) = site.written(site.hears(7, Kind.HELLO, site.greeting_of("A", identity="AAAB")), Kind.WELCOME)
     assert welcome.round == 0
-    assert of_kind(site.step(ep.Exchange(BODY, 0, (), ("A",))), ep.Deliver) == []
+    assert of_kind(site.step(ev.Exchange(BODY, 0, (), ("A",))), ev.Deliver) == []
     new = array_body((np.array([8]),), 64)
-    answered = of_kind(site.step(ep.Bytes(7, wire.encode(Kind.DATA, machine.run_id, 0, 0, 0, new, 0))), ep.Deliver)
+    answered = of_kind(
+        site.step(ev.Bytes(7, wire.encode(Kind.DATA, machine.epoch.run_id, 0, 0, 0, new, 0))), ev.Deliver
+    )
     assert answered[0].answer.frames["A"].arrays[0].tolist() == [8]
 
 
@@ -221,23 +224,23 @@ def test_the_time_to_agree_on_who_continues_begins_with_the_loss(driven):
     """However long the run has lasted before it."""
     site = driven("B", on_loss="continue")
     stream, site.now = site.met("A"), 1e6
-    site.step(ep.Tick())
-    site.step(ep.Exchange(BODY, 0, (), ("C",)))
+    site.step(ev.Tick())
+    site.step(ev.Exchange(BODY, 0, (), ("C",)))
     while not site.machine.membership.lost:
         site.now += 3.0
         site.hears(stream, Kind.HEARTBEAT)
-        site.step(ep.Tick())
+        site.step(ev.Tick())
     assert site.machine.membership.lost == (("B", "C"),)
     assert site.machine.waiting_for == ("A",)
-    assert of_kind(site.effects, ep.Fail) == []
+    assert of_kind(site.effects, ev.Fail) == []
 
 
 def test_a_heartbeat_says_whom_the_neighbour_waits_for(driven):
     site, other = driven("B"), driven("A")
     stream = site.met("A")
     other.machine._waits = ("C", "D")
-    other.step(ep.Opened(1, ("B",), "B"))
+    other.step(ev.Opened(1, ("B",), "B"))
     other.hears(1, Kind.WELCOME, other.greeting_of("B"))
-    (heartbeat,) = other.written(other.step(ep.Tick()), Kind.HEARTBEAT)
+    (heartbeat,) = other.written(other.step(ev.Tick()), Kind.HEARTBEAT)
     site.hears(stream, Kind.HEARTBEAT, heartbeat.text)
-    assert site.machine.links["A"].their_waiting == ("C", "D")
+    assert site.machine.epoch.links["A"].their_waiting == ("C", "D")

@@ -10,13 +10,15 @@ import pytest
 
 from eigenmesh import protocol as ep
 from eigenmesh.errors import ParkedError, TransportError
-from eigenmesh.protocol import Kind, Membership, make_statement, wire
+from eigenmesh.protocol import Membership, wire
+from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol.effects import Wait
 from eigenmesh.protocol.membership import Agreement
 from eigenmesh.protocol.outbox import Arrived, Outbox
 from eigenmesh.protocol.peering import Peering
 from eigenmesh.protocol.rounds import Accounts, Rounds
-from eigenmesh.protocol.setup import Clock
+from eigenmesh.protocol.setup import Clock, make_statement
+from eigenmesh.protocol.wire import Kind
 from eigenmesh.rehearsal.world import SecretKeyring
 
 PAGES = Path(__file__).parents[2] / "docs"
@@ -48,7 +50,7 @@ class Parts:
 
     def peering(self):
         made = Peering(self.setup, False, self.membership, self.outbox, self.clock, Random(0), self.learnt.append)
-        made.opened(ep.Opened(1, ("A",)))
+        made.opened(ev.Opened(1, ("A",)))
         made.streams[1].link = "A"
         return made
 
@@ -78,18 +80,18 @@ def parts():
 
 def test_a_message_is_audited_before_it_is_written(parts):
     parts.outbox.write(parts.link, parts.outbox.message(Kind.ACK))
-    assert kinds(parts.outbox.take_effects()) == [ep.Audit, ep.Write]
+    assert kinds(parts.outbox.take_effects()) == [ev.Audit, ev.Write]
     assert parts.outbox.take_effects() == []
 
 
 def test_a_statement_waits_for_the_disk(parts):
     parts.outbox.state("lost", ["B", "C"])
-    assert kinds(parts.outbox.take_effects()) == [ep.Append]
+    assert kinds(parts.outbox.take_effects()) == [ev.Append]
     parts.outbox.durable(0)
     assert parts.outbox.has_unsent
     parts.outbox.durable(1)
     assert not parts.outbox.has_unsent
-    assert kinds(parts.outbox.take_effects()) == [ep.Audit, ep.Write]
+    assert kinds(parts.outbox.take_effects()) == [ev.Audit, ev.Write]
 
 
 def test_a_frame_is_safe_here_once_it_is_on_the_disk(parts):
@@ -111,7 +113,7 @@ def test_a_farewell_is_acknowledged_once_it_is_on_the_disk(parts):
 def test_the_first_failure_is_kept_and_told(parts):
     parts.outbox.end(TransportError("one."))
     parts.outbox.end(TransportError("two."))
-    (fail,) = [one for one in parts.outbox.take_effects() if isinstance(one, ep.Fail)]
+    (fail,) = [one for one in parts.outbox.take_effects() if isinstance(one, ev.Fail)]
     assert str(fail.error) == "one."
     assert parts.link.warned
 
@@ -119,16 +121,16 @@ def test_the_first_failure_is_kept_and_told(parts):
 def test_a_statement_that_arrives_is_kept_and_handed_on_once(parts):
     peering, statement = parts.peering(), says("C", "result", [0, "d", ""])
     data = parts.frame(Kind.STATEMENT, wire.text_body(statement.text))
-    peering.received(ep.Bytes(1, data))
-    peering.received(ep.Bytes(1, data))
+    peering.received(ev.Bytes(1, data))
+    peering.received(ev.Bytes(1, data))
     assert parts.learnt == [statement]
     assert parts.membership.results(0) == {"C": statement}
-    assert kinds(parts.outbox.take_effects()) == [ep.Append]
+    assert kinds(parts.outbox.take_effects()) == [ev.Append]
 
 
 def test_a_stream_that_carries_something_else_is_closed(parts):
-    parts.peering().received(ep.Bytes(1, b"GET / HTTP/1.1"))
-    assert kinds(parts.outbox.take_effects()) == [ep.Log, ep.Cut]
+    parts.peering().received(ev.Bytes(1, b"GET / HTTP/1.1"))
+    assert kinds(parts.outbox.take_effects()) == [ev.Log, ev.Cut]
     assert parts.link.stream is None
 
 
@@ -142,7 +144,7 @@ def test_sites_that_sign_the_same_view_continue():
     # Its own statements are not on the disk yet.
     assert agreement.agree() == Wait(("A",))
     parts.outbox.durable(2)
-    assert agreement.agree() == ep.MembersChanged((("B", "C"),))
+    assert agreement.agree() == ev.MembersChanged((("B", "C"),))
     assert agreement.lost == (("B", "C"),)
 
 
@@ -170,7 +172,7 @@ def test_another_result_ends_the_run(parts):
 
 def test_a_round_is_answered_once_all_frames_are_here(parts):
     rounds = parts.rounds()
-    under_way = rounds.begin(ep.Exchange(BODY, 0, ("A",), ("A",)))
+    under_way = rounds.begin(ev.Exchange(BODY, 0, ("A",), ("A",)))
     assert rounds.collect(under_way) == Wait(("A",), "to send round 0")
     assert parts.outbox.epoch.round == 1
     data = parts.frame(Kind.DATA, BODY)
@@ -180,8 +182,8 @@ def test_a_round_is_answered_once_all_frames_are_here(parts):
 
 def test_a_round_with_masked_numbers_waits_for_the_disk(parts):
     rounds = parts.rounds()
-    assert rounds.keep_masked(ep.Mask(0, (b"h" * 32,), b"12345678")) == ep.Masked(b"12345678")
-    under_way = rounds.begin(ep.Exchange(BODY, 0, ("A",), ("A",)))
+    assert rounds.keep_masked(ev.Mask(0, (b"h" * 32,), b"12345678")) == ev.Masked(b"12345678")
+    under_way = rounds.begin(ev.Exchange(BODY, 0, ("A",), ("A",)))
     assert rounds.collect(under_way) == Wait(())
     assert parts.outbox.epoch.round == 0
     parts.outbox.durable(1)

@@ -11,7 +11,7 @@ from dataclasses import asdict
 import pytest
 
 from eigenmesh.errors import InputError, UnreadableFileError
-from eigenmesh.protocol import Sent
+from eigenmesh.protocol.effects import Sent
 from eigenmesh.sites.audit import AuditWriter, is_covariance_shaped, is_sample_shaped, read_audit, summary
 
 D, N = 64, 500

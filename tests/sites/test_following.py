@@ -10,7 +10,7 @@ from eigenmesh import graphs
 from eigenmesh.data import Shards
 from eigenmesh.errors import DataError, InputError, UnreadableFileError
 from eigenmesh.fitting import Request, prepare
-from eigenmesh.protocol import Mark, record
+from eigenmesh.protocol.wire import Mark, record
 from eigenmesh.sites import read_network_file, read_site
 from eigenmesh.sites.follow import Follower
 from eigenmesh.sites.inbox import BatchData, CountedFile, Inbox, Ledger, PutOffError, same_moments

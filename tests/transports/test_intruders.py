@@ -227,7 +227,7 @@ def test_another_manifest_in_the_middle_of_a_run(besieged):
 
 @pytest.mark.parametrize("needs", [0, 10**12])
 def test_rounds_that_cannot_be(besieged, needs):
-    link = besieged.transports[1].endpoint.machine.links["site0"]
+    link = besieged.transports[1].endpoint.machine.epoch.links["site0"]
     until(lambda: link.safe_there, "nothing is acknowledged")
     answers, _ = knock(besieged, besieged.sites.credentials[0], [besieged.hello(needs)])
     assert [answer.kind for answer in answers if answer.kind is not Kind.STATEMENT] == [Kind.REFUSE]

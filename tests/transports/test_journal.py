@@ -10,8 +10,8 @@ import pytest
 
 from disks import SmallDisk
 from eigenmesh.errors import CannotResumeError, InputError, UnreadableFileError
-from eigenmesh.protocol import Mark, record, wire
-from eigenmesh.protocol.wire import Kind
+from eigenmesh.protocol import wire
+from eigenmesh.protocol.wire import Kind, Mark, record
 from eigenmesh.transports.tls import Supervisor
 from eigenmesh.transports.tls.journal import Journal, has_rounds
 

@@ -50,7 +50,7 @@ def test_a_site_that_was_killed_sends_what_it_had_masked_and_not_what_it_compute
 def test_a_secret_is_on_the_disk_for_its_owner_alone_and_can_be_wiped(tmp_path):
     path = tmp_path / "journal"
     site = Sites(nx.path_graph(3), masked=True).transport(1, journal=path)
-    secret = site.endpoint.secret
+    secret = site.endpoint.machine.past.secret
     assert path.stat().st_mode & 0o077 == 0
     assert secret.encode() in path.read_bytes()
     site.endpoint.stop("the test is over")

@@ -28,7 +28,7 @@ from eigenmesh.errors import (
     TransportError,
 )
 from eigenmesh.networks import Peers, Stacked
-from eigenmesh.protocol import Tick
+from eigenmesh.protocol.effects import Tick
 from eigenmesh.protocol.wire import Kind
 from eigenmesh.solvers import BlockKrylov
 from eigenmesh.transports.tls import CertificateKeyring
@@ -240,7 +240,7 @@ def test_parking_reaches_every_site():
 def give_up(transport, rank):
     """As if a neighbour had been silent for longer than anybody waits."""
     with transport.endpoint.lock:
-        transport.endpoint.machine.links[f"site{rank}"].heard -= 1000.0
+        transport.endpoint.machine.epoch.links[f"site{rank}"].heard -= 1000.0
 
 
 def test_a_silent_neighbour_is_lost_and_named():
@@ -352,7 +352,7 @@ class Clock:
 def test_a_stop_of_the_whole_process_is_not_blamed_on_the_neighbours(monkeypatch):
     """As after SIGSTOP and SIGCONT: nothing was heard, for nobody listened."""
     clock, sites = Clock(), Sites(nx.path_graph(2), round_s=1e6)
-    monkeypatch.setattr("eigenmesh.transports.tls.endpoint.time", clock)
+    monkeypatch.setattr("eigenmesh.transports.tls.transport.time", clock)
     met, silent, looked = threading.Event(), threading.Event(), threading.Event()
 
     def hush():
@@ -370,7 +370,7 @@ def test_a_stop_of_the_whole_process_is_not_blamed_on_the_neighbours(monkeypatch
             else:
                 met.set()
                 assert silent.wait(300.0)
-                link = transport.endpoint.machine.links["site1"]
+                link = transport.endpoint.machine.epoch.links["site1"]
                 before = link.heard
                 clock.ahead_s = 1000.0
                 until(lambda: link.heard > before + 500.0 or link.lost, "the clock has not been looked at")

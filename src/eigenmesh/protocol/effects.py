@@ -120,28 +120,9 @@ class Finish(NamedTuple):
     """The solver is done: say farewell to the neighbours."""
 
 
-Event = (
-    SiteStarted
-    | Opened
-    | Unreachable
-    | Bytes
-    | Closed
-    | Durable
-    | DiskFailed
-    | Tick
-    | Exchange
-    | Keys
-    | Mask
-    | Compare
-    | Sign
-    | Begin
-    | Stop
-    | Finish
-)
-
-
 # Requests of the solver; each gets an answer.
 Question = Exchange | Keys | Mask | Compare | Sign | Begin | Finish
+Event = Question | SiteStarted | Opened | Unreachable | Bytes | Closed | Durable | DiskFailed | Tick | Stop
 
 
 class Sent(NamedTuple):

@@ -44,7 +44,9 @@ the machine answers once all of them have acknowledged it and everything that wa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from eigenmesh.errors import AbortedError, DeadlineError, ParkedError
@@ -52,12 +54,11 @@ from eigenmesh.masking import MaskContext
 from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.membership import Agreement, Membership
-from eigenmesh.protocol.outbox import USED, Link, LinkStatus, Outbox
+from eigenmesh.protocol.outbox import USED, Epoch, Link, LinkStatus, Outbox
 from eigenmesh.protocol.peering import Peering
-from eigenmesh.protocol.records import Mark, epoch_content, read_epoch
-from eigenmesh.protocol.rounds import Accounts, Round, Rounds
+from eigenmesh.protocol.rounds import Accounts, Rounds
 from eigenmesh.protocol.setup import HEARD, LOST, Clock, Edge, Past, Setup, Statement, read_statement
-from eigenmesh.protocol.wire import Kind
+from eigenmesh.protocol.wire import Kind, Mark
 
 HEARTBEAT_S = 1.0
 # If a tick is later than this, the whole process was stopped for a while; neighbours are not blamed for that time.
@@ -68,12 +69,20 @@ START_AGAIN = "Start all sites again once that is fixed."
 
 
 @dataclass
-class Question:
-    """The solver's open request, when it came, the round of an exchange, and the record that Begin or Finish wrote."""
+class Request:
+    """The solver's open request.
+
+    Attributes
+    ----------
+    event : what it asks for.
+    since : when it came.
+    work : called after every event until it returns an answer.
+    record : the record of the journal that Begin or Finish wrote.
+    """
 
     event: ev.Question
     since: float
-    round: Round | None = None
+    work: Callable[[], ev.Answer | ev.Wait | None]
     record: int = 0
 
 
@@ -104,7 +113,7 @@ class SiteMachine:
         self.agreement = Agreement(setup, membership, outbox, self.peering, clock)
         self.accounts = Accounts(setup, past.instance.start, membership, outbox, clock)
         self.rounds = Rounds(setup, past, membership, outbox, self.peering, self.accounts)
-        self._question: Question | None = None
+        self._request: Request | None = None
         self._parted: ev.Parted | None = None
         self._waits: tuple[str, ...] = ()
         self._last_tick = now
@@ -118,8 +127,6 @@ class SiteMachine:
         match event:
             case ev.Bytes():
                 self.peering.received(event)
-            case ev.Exchange() | ev.Keys() | ev.Mask() | ev.Compare() | ev.Sign() | ev.Begin() | ev.Finish():
-                self._ask(event)
             case ev.Durable():
                 self.outbox.durable(event.records)
             case ev.Opened():
@@ -136,45 +143,23 @@ class SiteMachine:
                 self._disk_failed(event)
             case ev.Stop():
                 self._stop(event)
+            case _:
+                self._ask(event)
         self._progress()
         return self.outbox.take_effects()
 
     # What a driver may read between two steps.
 
     @property
-    def lost(self) -> tuple[Edge, ...]:
-        """The lost links of the current epoch."""
-        return self.outbox.epoch.lost
-
-    @property
-    def epoch(self) -> int:
-        """The number of the current epoch."""
-        return self.outbox.epoch.number
-
-    @property
-    def run_id(self) -> bytes:
-        """The id that frames of the current epoch carry."""
-        return self.outbox.epoch.run_id
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        """The sites of the current epoch, in the order of the network."""
-        return self.outbox.epoch.members
-
-    @property
-    def links(self) -> dict[str, Link]:
-        """The links of the current epoch, by neighbour."""
-        return self.outbox.epoch.links
-
-    @property
-    def round(self) -> int:
-        """The next round that the solver will ask for."""
-        return self.outbox.epoch.round
+    def epoch(self) -> Epoch:
+        """The current epoch: who takes part in it, and which round the solver will ask for next."""
+        return self.outbox.epoch
 
     @property
     def mask_context(self) -> MaskContext:
         """The context that binds masks to the current epoch."""
-        return MaskContext(self.run_id.hex(), self.epoch, bytes.fromhex(self.setup.run.digest), self.members)
+        run, epoch = self.setup.run, self.epoch
+        return MaskContext(epoch.run_id.hex(), epoch.number, bytes.fromhex(run.digest), epoch.members)
 
     @property
     def waiting_for(self) -> tuple[str, ...]:
@@ -184,71 +169,63 @@ class SiteMachine:
     @property
     def replaying(self) -> bool:
         """Whether frames of the journal are still to be used again."""
-        return any(link.replay for link in self.links.values())
+        return any(link.replay for link in self.epoch.links.values())
 
     def status(self, now: float) -> tuple[LinkStatus, ...]:
         """The status of each link."""
-        return tuple(link.status(now) for link in self.links.values())
+        return tuple(link.status(now) for link in self.epoch.links.values())
 
     # Requests of the solver.
 
     def _ask(self, event: ev.Question) -> None:
         """Take a new request, and do what it needs once."""
-        self._question = question = Question(event, self._clock.now)
-        outbox = self.outbox
-        if outbox.failure is not None:
-            if not isinstance(event, ev.Finish):
-                self._question = None
-                outbox.emit(ev.Fail(outbox.failure))
+        outbox, accounts, rounds = self.outbox, self.accounts, self.rounds
+        self._request = request = Request(event, self._clock.now, lambda: None)
+        if outbox.failure is not None and not isinstance(event, ev.Finish):
+            self._request = None
+            outbox.emit(ev.Fail(outbox.failure))
             return
         match event:
             case ev.Exchange():
-                question.round = self.rounds.begin(event)
+                request.work = partial(rounds.collect, rounds.begin(event))
+            case ev.Keys():
+                request.work = rounds.count_keys
             case ev.Mask():
-                self._apply(self.rounds.keep_masked(event))
+                # Answered at once, because no other site has a part in it.
+                self._apply(rounds.keep_masked(event))
             case ev.Compare():
-                self.accounts.hear(event.heard)
-                self.accounts.sign_heard(event.stage)
+                accounts.hear(event.heard)
+                accounts.sign_heard(event.stage)
+                request.work = partial(accounts.count_heard, event.stage, request.since)
             case ev.Sign():
-                self.accounts.hear(event.heard)
-                self.accounts.sign_result(event.digest)
+                accounts.hear(event.heard)
+                accounts.sign_result(event.digest)
+                request.work = partial(accounts.count_signatures, event.digest)
             case ev.Begin():
-                question.record = outbox.append(Mark.EPOCH, epoch_content(self.agreement.lost, event.start))
+                content = wire.epoch_content(self.agreement.lost, event.start)
+                request.record = outbox.append(Mark.EPOCH, content)
+                request.work = partial(self._begin, request, event.start)
             case ev.Finish():
-                question.record = outbox.append(Mark.DONE, round_=self.round)
-                outbox.write_all(outbox.message(Kind.ACK))
+                request.work = partial(self._part, request)
+                if outbox.failure is None:
+                    request.record = outbox.append(Mark.DONE, round_=self.epoch.round)
+                    outbox.write_all(outbox.message(Kind.ACK))
 
     def _progress(self) -> None:
         """Answer the solver's request, if that is possible now."""
-        outbox, question = self.outbox, self._question
+        outbox, request = self.outbox, self._request
         if outbox.doubt is not None and outbox.failure is None:
             self.accounts.settle_doubt()
-        if question is None or (outbox.doubt is not None and outbox.failure is None):
+        if request is None or (outbox.doubt is not None and outbox.failure is None):
             return
-        if isinstance(question.event, ev.Finish):
-            self._part(question)
+        if isinstance(request.event, ev.Finish):
+            self._apply(request.work())
         elif outbox.failure is not None:
-            self._question, self._waits = None, ()
-        elif isinstance(question.event, ev.Begin):
-            if outbox.is_durable(question.record):
-                self._begin(question.event.start)
-        elif self.agreement.is_needed:
+            self._request, self._waits = None, ()
+        elif self.agreement.is_needed and not isinstance(request.event, ev.Begin):
             self._apply(self.agreement.agree())
         else:
-            self._apply(self._work_on(question))
-
-    def _work_on(self, question: Question) -> ev.Answer | ev.Wait | None:
-        """What the part that the request concerns can say about it now."""
-        match question.event:
-            case ev.Exchange():
-                return None if question.round is None else self.rounds.collect(question.round)
-            case ev.Keys():
-                return self.rounds.count_keys()
-            case ev.Compare():
-                return self.accounts.count_heard(question.event.stage, question.since)
-            case ev.Sign():
-                return self.accounts.count_signatures(question.event.digest)
-        return None
+            self._apply(request.work())
 
     def _apply(self, found: ev.Answer | ev.Wait | None) -> None:
         """Deliver an answer, or note whom the solver waits for; fail if the wait is too long."""
@@ -257,44 +234,46 @@ class SiteMachine:
             if found.what:
                 self._check_wait(found)
         elif found is not None:
-            self._question, self._waits = None, ()
+            self._request, self._waits = None, ()
             self.outbox.emit(ev.Deliver(found))
 
     def _check_wait(self, wait: ev.Wait) -> None:
-        lost = [name for name in wait.names if self.links[name].lost]
-        question, longest = self._question, self.setup.round_s
+        lost = [name for name in wait.names if self.epoch.links[name].lost]
+        request, longest = self._request, self.setup.round_s
         if lost:
             self._apply(self.agreement.lose(lost))
-        elif wait.names and question is not None and self._clock.now - question.since > longest:
+        elif wait.names and request is not None and self._clock.now - request.since > longest:
             text = f"{self.setup.name} waited {longest:g} s for {', '.join(wait.names)} {wait.what}."
             self.outbox.end(DeadlineError(text))
 
-    def _begin(self, start: bytes) -> None:
-        """Enter the epoch of the remaining members, over new streams."""
+    def _begin(self, request: Request, start: bytes) -> ev.Begun | None:
+        """Enter the epoch of the remaining members, over new streams, once its record is on the disk."""
+        if not self.outbox.is_durable(request.record):
+            return None
         self.start = start
         self.peering.cut_all()
         self.outbox.enter(self.agreement.lost)
         self.accounts.enter()
         self.rounds.enter()
         self.peering.call_all()
-        self._apply(ev.Begun())
+        return ev.Begun()
 
-    def _part(self, question: Question) -> None:
+    def _part(self, request: Request) -> ev.Parted | ev.Wait:
         """Say farewell to all, and leave once they have all they need; after a failure, once they have the reason."""
-        failed, links = self.outbox.failure is not None, self.links.values()
+        failed, links = self.outbox.failure is not None, self.epoch.links.values()
         # A neighbour that has our farewell may leave, so everything from it must be on our disk.
-        ready = not failed and self.outbox.is_durable(question.record)
+        ready = not failed and self.outbox.is_durable(request.record)
         for link in links:
             if ready and link.stream is not None and not link.farewell_said:
                 # After all data: a neighbour that gets it has everything.
                 link.farewell_said = True
                 self.outbox.write(link, self.outbox.message(Kind.DONE))
-        self._waits = tuple(link.name for link in links if not self._is_parted(link))
-        if self._waits and self._clock.now - question.since <= (PARTING_S if failed else self.setup.round_s):
-            return
+        waits = tuple(link.name for link in links if not self._is_parted(link))
+        if waits and self._clock.now - request.since <= (PARTING_S if failed else self.setup.round_s):
+            return ev.Wait(waits)
         owed = [link.name for link in links if not link.finished and (link.lost or failed)]
         self._parted = ev.Parted(tuple(owed))
-        self._apply(self._parted)
+        return self._parted
 
     def _is_parted(self, link: Link) -> bool:
         if self.outbox.failure is not None:
@@ -337,7 +316,7 @@ class SiteMachine:
         late = now - self._last_tick - HEARTBEAT_S
         self._last_tick = now
         excused = late if late > STOPPED_S else 0.0
-        for link in self.links.values():
+        for link in self.epoch.links.values():
             link.heard += excused
             link.lost = now - link.heard > (self.setup.patience_s if link.joined else self.setup.join_s)
         self.outbox.write_all(self.outbox.message(Kind.HEARTBEAT, wire.text_body("\n".join(self._waits))))
@@ -347,7 +326,7 @@ class SiteMachine:
 def _last_epoch(past: Past) -> tuple[tuple[Edge, ...], bytes]:
     """The lost links of the epoch in which the journal ends, and the estimate that it starts from."""
     epochs = [entry for entry in past.entries if entry.mark is Mark.EPOCH]
-    return read_epoch(past.read(epochs[-1])) if epochs else ((), b"")
+    return wire.read_epoch(past.read(epochs[-1])) if epochs else ((), b"")
 
 
 def _remembered(setup: Setup, past: Past, lost: tuple[Edge, ...]) -> Membership:

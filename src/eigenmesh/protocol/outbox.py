@@ -19,9 +19,8 @@ from eigenmesh.errors import FrameError, InputError, ParkedError
 from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.membership import Membership
-from eigenmesh.protocol.records import JournalRecord, Mark, record
 from eigenmesh.protocol.setup import INSTANCE, Clock, Edge, Past, Setup, Statement, make_statement
-from eigenmesh.protocol.wire import Body, Frame, Kind
+from eigenmesh.protocol.wire import Body, Frame, JournalRecord, Kind, Mark
 
 # Most bytes that are kept for a neighbour until they are on its disk; then the sender waits. More for larger messages.
 WINDOW_BYTES = 64 << 20
@@ -350,7 +349,7 @@ class Outbox:
         """Write a record to the journal, and return its number. A journal that has failed once gets nothing more."""
         sender = self.setup.sites.index(neighbour or self.setup.name)
         if not self._journal_failed:
-            written = record(mark, content, sender, self.epoch.number, round_)
+            written = wire.record(mark, content, sender, self.epoch.number, round_)
             self._effects.append(ev.Append(written, urgent=mark is Mark.MASKED))
         self._records += 1
         if mark in USED:

@@ -29,9 +29,8 @@ from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.membership import Membership, TwiceError
 from eigenmesh.protocol.outbox import Arrived, Link, Outbox
-from eigenmesh.protocol.records import Mark
 from eigenmesh.protocol.setup import INSTANCE, LOST, Clock, Setup, Statement, certificate_of, read_statement
-from eigenmesh.protocol.wire import Frame, Kind
+from eigenmesh.protocol.wire import Frame, Kind, Mark
 from eigenmesh.words import one_line, said_by
 
 # First and longest pause between two calls.

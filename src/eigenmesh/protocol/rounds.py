@@ -28,9 +28,8 @@ from eigenmesh.protocol import wire
 from eigenmesh.protocol.membership import Membership, TwiceError
 from eigenmesh.protocol.outbox import Arrived, Epoch, Link, Message, Outbox
 from eigenmesh.protocol.peering import Peering
-from eigenmesh.protocol.records import JournalRecord, Mark
 from eigenmesh.protocol.setup import ENDING, HEARD, RESULT, SET_UP, Clock, Past, Setup, Statement
-from eigenmesh.protocol.wire import Frame, Kind
+from eigenmesh.protocol.wire import Frame, JournalRecord, Kind, Mark
 
 if TYPE_CHECKING:
     from eigenmesh.protocol.machine import SiteMachine
@@ -338,7 +337,7 @@ class JournalledMasks:
         context = machine.mask_context
         publics, rank = [known.publics[name] for name in context.names], context.names.index(machine.setup.name)
         self.left = tuple(name for name in machine.setup.sites if name not in context.names)
-        self._ask, self._masks = ask, pairwise_masks(machine.past.site_key(machine.lost), publics, rank, context)
+        self._ask, self._masks = ask, pairwise_masks(machine.past.site_key(machine.epoch.lost), publics, rank, context)
 
     def hear(self, digest: bytes) -> None:
         self._masks.hear(digest)

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from eigenmesh.errors import FrameError, InputError
 from eigenmesh.masking import SiteKey
 from eigenmesh.protocol import wire
-from eigenmesh.protocol.records import JournalRecord
+from eigenmesh.protocol.wire import JournalRecord
 
 WINDOW_FRAMES = 256
 OnLoss = Literal["wait", "abort", "continue"]

@@ -1,4 +1,6 @@
-"""Frames between peers of different organisations: a fixed header, then raw numbers or plain text; nothing executable.
+"""The bytes of the protocol: frames between sites, and the records of a journal; nothing in them is executable.
+
+A frame has a fixed header, then raw numbers or plain text.
 
 docs/sites/protocol.md has the table of fields. A frame is one message of a stream. All integers are little-endian.
 Every field is checked before it is used, and arrays are views of the received bytes. TLS protects against changes on
@@ -8,8 +10,10 @@ the way; the hash protects frames that are stored and read again, see ``is_intac
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from math import prod
 from typing import NamedTuple
@@ -251,3 +255,86 @@ def _skip_padding(data: bytes, offset: int) -> int:
     if end > len(data) or data[offset:end].strip(b"\0"):
         raise FrameError("padding between arrays is missing or not zero.")
     return end
+
+
+# Records of a journal: what a site has received and sent, so that it can continue after a crash.
+#
+# A record has a length, a CRC-32, and the fields of ``JournalRecord``. The CRC covers the fields and the content. Of a
+# frame it covers only the header, which has the hash of the numbers that follow; that hash was verified when the frame
+# arrived, and is verified again when it is read. A last record that is incomplete or damaged is ignored.
+
+
+_LENGTH = struct.Struct("<II")
+_FIELDS = struct.Struct("<BIIQ")
+RECORD_BYTES = _LENGTH.size + _FIELDS.size
+
+
+class Mark(IntEnum):
+    """What a record holds.
+
+    START: a start of the process. FRAME: a frame that was used. DONE: the farewell of a neighbour or of this site.
+    STATEMENT: a signed statement. EPOCH: the beginning of an epoch. MASKED: this site's masked part of an average.
+    """
+
+    START = 1
+    FRAME = 2
+    DONE = 3
+    STATEMENT = 4
+    EPOCH = 5
+    MASKED = 6
+
+
+class JournalRecord(NamedTuple):
+    """One record; its content is ``length`` bytes at ``offset``. ``sender`` is the index of a site in the network."""
+
+    mark: Mark
+    sender: int
+    epoch: int
+    round: int
+    offset: int
+    length: int
+
+
+def record(mark: Mark, content: bytes = b"", sender: int = 0, epoch: int = 0, round_: int = 0) -> tuple[bytes, bytes]:
+    """The header of a record, and its content, which follows it in the journal."""
+    fields = _FIELDS.pack(mark, sender, epoch, round_)
+    return _LENGTH.pack(len(content), _checksum(fields, content)) + fields, content
+
+
+def _checksum(fields: bytes, content: bytes) -> int:
+    covered = content[:HEAD_BYTES] if fields[0] == Mark.FRAME else content
+    return zlib.crc32(covered, zlib.crc32(fields))
+
+
+def is_whole(head: bytes, content: bytes) -> bool:
+    """Whether a record is complete and undamaged."""
+    length, checksum = _LENGTH.unpack_from(head)
+    fields = head[_LENGTH.size :]
+    if len(content) != length or checksum != _checksum(fields, content):
+        return False
+    return fields[0] != Mark.FRAME or is_intact(content)
+
+
+def scan(read: Callable[[int, int], bytes], start: int, size: int) -> tuple[list[JournalRecord], int]:
+    """Undamaged records from ``start`` on, and the end of the last one; ``read`` takes an offset and a length."""
+    entries, offset = [], start
+    while offset + RECORD_BYTES <= size:
+        head = read(offset, RECORD_BYTES)
+        length, begin = _LENGTH.unpack_from(head)[0], offset + RECORD_BYTES
+        if begin + length > size or not is_whole(head, read(begin, length)):
+            break
+        mark, sender, epoch, round_ = _FIELDS.unpack_from(head, _LENGTH.size)
+        entries.append(JournalRecord(Mark(mark), sender, epoch, round_, begin, length))
+        offset = begin + length
+    return entries, offset
+
+
+def epoch_content(lost: tuple[tuple[str, str], ...], start: bytes) -> bytes:
+    """The content of an EPOCH record: the lost links in JSON, a line feed, and the estimate to start from."""
+    return json.dumps(lost).encode() + b"\n" + start
+
+
+def read_epoch(content: bytes) -> tuple[tuple[tuple[str, str], ...], bytes]:
+    """Links that are lost in an epoch, and the hash with which its transcript starts."""
+    text, _, start = content.partition(b"\n")
+    return tuple((str(first), str(second)) for first, second in json.loads(text)), start

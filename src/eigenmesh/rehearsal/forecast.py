@@ -11,7 +11,8 @@ import numpy as np
 
 from eigenmesh.errors import ParkedError
 from eigenmesh.events import Ended, Listener, VirtualTime
-from eigenmesh.protocol import Bytes, Durable, Exchange, Membership
+from eigenmesh.protocol import Membership
+from eigenmesh.protocol.effects import Bytes, Durable, Exchange
 from eigenmesh.rehearsal.conditions import Conditions, Fault, drawn_factor
 from eigenmesh.rehearsal.simulation import MadeUpProblem, RehearsalLog, Work, work_of
 from eigenmesh.rehearsal.world import Disk, LinkTimes, Process, VirtualNetwork, World
@@ -155,7 +156,7 @@ class ForecastWorld(World):
 
     def answered(self, process: Process, event: Any) -> None:
         site, waited = process.site, self.time.now - self._asked_at[process.site]
-        self._rounds[site] = process.machine.round
+        self._rounds[site] = process.machine.epoch.round
         if isinstance(event, Bytes):
             names = self.network.connections[event.stream].names
             self._waits_s[site][names[1 - names.index(site)]] += waited

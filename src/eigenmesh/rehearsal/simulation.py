@@ -38,18 +38,8 @@ from eigenmesh.iteration import Result
 from eigenmesh.masking import Masks
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import InVirtualTime, Network
-from eigenmesh.protocol import (
-    SET_UP,
-    Begin,
-    Compare,
-    Exchange,
-    JournalledMasks,
-    Keys,
-    MembersChanged,
-    Membership,
-    Sign,
-    wire,
-)
+from eigenmesh.protocol import SET_UP, JournalledMasks, Membership, wire
+from eigenmesh.protocol.effects import Begin, Compare, Exchange, Keys, MembersChanged, Sign
 from eigenmesh.rehearsal.conditions import Conditions, Edges, Fault, Host, drawn_factor
 from eigenmesh.rehearsal.world import LinkTimes
 from eigenmesh.sites import NetworkFile, RunSettings

@@ -12,7 +12,10 @@ from typing import Any, NamedTuple, Protocol
 from eigenmesh import protocol as ep
 from eigenmesh.errors import CannotResumeError, ParkedError
 from eigenmesh.events import VirtualTime
-from eigenmesh.protocol import Bytes, Closed, Instance, Mark, Opened, Past, Run, Setup, Unreachable, record, scan
+from eigenmesh.protocol import Instance, Past, Run, Setup
+from eigenmesh.protocol import effects as ev
+from eigenmesh.protocol.effects import Bytes, Closed, Opened, Unreachable
+from eigenmesh.protocol.wire import Mark, record, scan
 from eigenmesh.rehearsal.conditions import Edges, Fault, LinkQuality
 
 # A simulated disk: a crash loses data that was not synced.
@@ -255,7 +258,7 @@ class Process:
             return
         self.machine = ep.SiteMachine(self.world.setup_of(self.site), past, self.time.random, self.now)
         self._program = self.world.solver(self)
-        self.feed(ep.SiteStarted())
+        self.feed(ev.SiteStarted())
         self.time.after(TICK_S * self.time.random.random(), self._tick)
         self._answered(None)
 
@@ -264,7 +267,7 @@ class Process:
         """The time on the clock of this computer."""
         return self.time.now + self._offset
 
-    def feed(self, event: ep.Opened | Any) -> None:
+    def feed(self, event: ev.Opened | Any) -> None:
         """Pass an event to the machine, and carry out its effects."""
         if not self.alive:
             return
@@ -275,27 +278,27 @@ class Process:
 
     def _execute(self, effect: Any, event: Any) -> None:
         kind = type(effect)
-        if kind is ep.Write:
+        if kind is ev.Write:
             self._write(effect)
-        elif kind is ep.Append:
+        elif kind is ev.Append:
             self._append(b"".join(effect.record))
             if not self._syncing:
                 self._syncing = True
                 self.time.after(0.0, self._sync)
-        elif kind is ep.Deliver:
+        elif kind is ev.Deliver:
             self._asked = False
             self.world.answered(self, event)
             self._answered(effect.answer)
-        elif kind is ep.Dial:
+        elif kind is ev.Dial:
             self.time.after(effect.after_s, self.world.network.dial, self, effect.neighbour)
-        elif kind is ep.Cut:
+        elif kind is ev.Cut:
             self.world.network.cut(self, effect.stream)
-        elif kind is ep.Fail:
+        elif kind is ev.Fail:
             self._failed(effect.error)
-        elif kind is ep.Log:
+        elif kind is ev.Log:
             self.world.log(f"{self.site}: {effect.text}")
 
-    def _write(self, effect: ep.Write) -> None:
+    def _write(self, effect: ev.Write) -> None:
         self.world.network.send(self, effect.stream, effect.data)
 
     def _append(self, record: bytes) -> None:
@@ -312,16 +315,16 @@ class Process:
         self._syncing = self.disk.begin_sync()[1] > records
         if self._syncing:
             self.time.after(0.0, self._sync)
-        self.feed(ep.Durable(records))
+        self.feed(ev.Durable(records))
 
     def _tick(self) -> None:
         if self.alive:
-            self.feed(ep.Tick())
+            self.feed(ev.Tick())
             self.time.after(TICK_S, self._tick)
 
     def _answered(self, answer: Any) -> None:
         """Continue the solver, after its computing time."""
-        if isinstance(answer, ep.Parted):
+        if isinstance(answer, ev.Parted):
             self.owed = answer.owed
             self._end()
         else:
@@ -336,7 +339,7 @@ class Process:
             self.result = stop.value
             self._program = None
             self.world.found(self, stop.value)
-            question = ep.Finish()
+            question = ev.Finish()
         late_s = self.world.work_s(self)
         if late_s:
             self.time.after(late_s, self._ask, question)
@@ -359,7 +362,7 @@ class Process:
             self.error = error
             self._stop_solver()
             self._asked = False
-            self.time.after(0.0, self.feed, ep.Finish())
+            self.time.after(0.0, self.feed, ev.Finish())
 
     def crash(self) -> None:
         """Lose everything except the disk."""
@@ -477,7 +480,7 @@ class World:
 
     def position(self, process: Process) -> Position:
         """Where the machine of a process begins an epoch."""
-        return Position(process.machine.lost, process.machine.start)
+        return Position(process.machine.epoch.lost, process.machine.start)
 
     def running(self, site: str) -> Process | None:
         """The process of a site; the first one if there are several."""

@@ -31,7 +31,7 @@ from eigenmesh.events import is_torn
 from eigenmesh.transports.tls import Supervisor, lock
 
 if TYPE_CHECKING:
-    from eigenmesh.protocol import Sent
+    from eigenmesh.protocol.effects import Sent
 
 
 # Reads and parses the lines of an audit file.

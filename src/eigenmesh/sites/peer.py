@@ -27,7 +27,8 @@ from eigenmesh.errors import (
 from eigenmesh.events import Ended, Lost, Planned
 from eigenmesh.fitting import Data, NodeData, Request, fit, node_data, planned, prepare
 from eigenmesh.graphs import Weights, metropolis
-from eigenmesh.protocol import ENDING, SET_UP, Membership, Run, Sent, Setup
+from eigenmesh.protocol import ENDING, SET_UP, Membership, Run, Setup
+from eigenmesh.protocol.effects import Sent
 from eigenmesh.sites.audit import DATA, AuditWriter
 from eigenmesh.sites.authority import RevocationList, load_credentials
 from eigenmesh.sites.inbox import PutOffError
@@ -249,10 +250,10 @@ class Peer:
         try:
             transport = TlsTransport(endpoint)
             while True:
-                view = Membership(self.site.name, self.site.sites, self.site.edges, endpoint.lost)
+                view = Membership(self.site.name, self.site.sites, self.site.edges, endpoint.machine.epoch.lost)
                 self.reporter.follow(transport, view)
                 try:
-                    outcome = self._fit(transport, view, _array(endpoint.start))
+                    outcome = self._fit(transport, view, _array(endpoint.machine.start))
                 except MembersChangedError as error:
                     left = Membership(self.site.name, self.site.sites, self.site.edges, error.lost)
                     self.reporter.log.emit(Lost(left.missing, str(error)))

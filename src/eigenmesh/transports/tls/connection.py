@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from eigenmesh.errors import InputError, import_extra
-from eigenmesh.protocol import HEARTBEAT_S, Bytes, Closed, Cut, Dial, Opened, Tick, Unreachable, Write, wire
+from eigenmesh.errors import FrameError, InputError, TransportError, import_extra
+from eigenmesh.protocol import HEARTBEAT_S, wire
+from eigenmesh.protocol.effects import Bytes, Closed, Cut, Dial, Opened, Tick, Unreachable, Write
+from eigenmesh.protocol.wire import Kind
 
 # The round trip time of a connection, as the kernel has measured it.
 
@@ -561,3 +563,28 @@ def new_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+# Asks a neighbour that is up for its manifest, without joining its run.
+
+
+def manifest_of(neighbour: str, address: str, credentials: Credentials, run_id: bytes, timeout_s: float) -> str:
+    """The manifest of a neighbour at ``host:port``; raises TransportError if it sends none."""
+    question = wire.encode(Kind.MANIFEST, run_id, 0, 0, 0, wire.text_body(""))
+    context, incoming = credentials.for_dialling(), MessageReader(wire.ROOM_BYTES + wire.MAX_TEXT_BYTES)
+    try:
+        with (
+            socket.create_connection(parse_address(address), timeout_s) as plain,
+            context.wrap_socket(plain, server_hostname=neighbour) as secure,
+        ):
+            while data := secure.recv(1 << 16):
+                for message in incoming.add(data):
+                    if message == WELCOME:
+                        secure.sendall(prefixed(question))
+                    elif (frame := wire.decode(message, 0)).kind is Kind.MANIFEST:
+                        return frame.text
+    except OSError as error:
+        raise TransportError(f"{neighbour} sent no manifest: {plain_reason(error)}.") from None
+    except (FrameError, ValueError) as error:
+        raise TransportError(f"{neighbour} answered, but not with a manifest: {error}") from None
+    raise TransportError(f"{neighbour} sent no manifest; install the same eigenmesh at both sites.")

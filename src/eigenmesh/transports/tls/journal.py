@@ -24,7 +24,8 @@ from typing import Any
 
 from eigenmesh.atomic_write import sync_folder
 from eigenmesh.errors import CannotResumeError, InputError, UnreadableFileError
-from eigenmesh.protocol import Instance, JournalRecord, Mark, Past, record, scan
+from eigenmesh.protocol import Instance, Past
+from eigenmesh.protocol.wire import JournalRecord, Mark, record, scan
 from eigenmesh.transports.tls.connection import Supervisor
 
 # Reads, writes and locks the file of a journal, on systems with and without POSIX calls.

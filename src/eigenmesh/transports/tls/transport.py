@@ -1,19 +1,255 @@
-"""Peers of different organisations: mutual TLS, no server, nothing executable on the wire."""
+"""Peers of different organisations: mutual TLS, no server, nothing executable on the wire.
+
+An ``Endpoint`` is one process of a site: it connects the protocol's machine to TLS connections, the journal, the audit
+and the solver. A ``TlsTransport`` is what the solver has of it in one epoch.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import logging
+import queue
+import random
+import secrets
+import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from eigenmesh import arrays as ea
-from eigenmesh.errors import InputError, MembersChangedError
+from eigenmesh import protocol as ep
+from eigenmesh.errors import EigenmeshError, InputError, MembersChangedError, TransportError
 from eigenmesh.masking import Masks
-from eigenmesh.protocol import Begin, Compare, Exchange, JournalledMasks, Keys, LinkStatus, MembersChanged, Sign, wire
+from eigenmesh.protocol import effects as ev
+from eigenmesh.protocol import wire
 from eigenmesh.transports.base import Arrays, Links, Transport, in_library_of
-from eigenmesh.transports.tls.endpoint import Endpoint
+from eigenmesh.transports.tls.connection import ConnectionThread, Credentials, Supervisor
+from eigenmesh.transports.tls.journal import Journal
+
+logger = logging.getLogger("eigenmesh.transports.tls")
+
+# How often a waiting solver checks that the communication thread is still alive.
+POLL_S = 0.5
+
+
+class Endpoint:
+    """A site's end of all its links, from the start of the process to the farewell.
+
+    Only the communication thread steps the machine. The solver and the journal queue their events for it and continue,
+    so no thread ever waits for a step in another.
+
+    Parameters
+    ----------
+    setup : the site, its network, the run and how long it waits.
+    credentials : this site's key and X.509 certificate, and the certificate authority.
+    addresses : ``host:port`` of each neighbour that this site calls.
+    listen : ``host:port`` at which the other neighbours call this site.
+    journal : file for received messages, from which a killed site resumes.
+    on_sent : called with every message before it is sent; if it raises, no numbers are sent and the run is parked.
+    supervisor : of all threads and tasks of the run at this site; the first that ends with an exception ends the run.
+
+    Attributes
+    ----------
+    machine : the site's part in the protocol; see ``eigenmesh.protocol``.
+    lock : held while the machine is stepped; take it to read the state of the machine.
+    """
+
+    def __init__(
+        self,
+        setup: ep.Setup,
+        credentials: Credentials,
+        addresses: Mapping[str, str],
+        *,
+        listen: str | None,
+        journal: Path | None = None,
+        on_sent: Callable[[ev.Sent], None] | None = None,
+        supervisor: Supervisor | None = None,
+    ) -> None:
+        callers = [name for name in setup.neighbours if name not in setup.dials]
+        if callers and listen is None:
+            raise InputError(f"{', '.join(callers)} will call this site, so it must listen; give host:port.")
+        self.setup, self._on_sent = setup, on_sent
+        self.lock = threading.Lock()
+        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._failure: BaseException | None = None
+        self._supervisor = supervisor or Supervisor()
+        self._supervisor.on_failure = self._broken
+        self._closed = False
+        self._streams: ConnectionThread | None = None
+        self._journal = None if journal is None else self._open_journal(journal)
+        # Without a journal there is no past.
+        new = ep.Past(ep.Instance(secrets.token_hex(16), 1, ""), secret=secrets.token_hex(32))
+        past = new if self._journal is None else self._journal.past
+        try:
+            self._records = len(past.entries)
+            self.machine = ep.SiteMachine(setup, past, random.Random(secrets.randbits(64)), time.monotonic())
+            limits = setup.run.max_message_bytes, 4 * len(setup.sites) + 16
+            self._streams = ConnectionThread(
+                self._step, credentials, addresses, listen if callers else None, *limits, self._supervisor
+            )
+            self._feed(ev.SiteStarted())
+            self._streams.begin()
+        except BaseException:
+            self._release()
+            raise
+
+    def _open_journal(self, path: Path) -> Journal:
+        run = self.setup.run
+        head = {"run id": run.run_id.hex(), "manifest": run.digest, "site": self.setup.name}
+        return Journal(
+            path,
+            head,
+            lambda records: self._feed(ev.Durable(records)),
+            lambda reason: self._feed(ev.DiskFailed("journal", reason)),
+            self._supervisor,
+        )
+
+    @property
+    def journal_problem(self) -> str:
+        return "" if self._journal is None else self._journal.failed
+
+    def round_trip_s(self, neighbour: str) -> float:
+        """Round trip time to a neighbour; 0 if unknown."""
+        stream = self.machine.epoch.links[neighbour].stream
+        return 0.0 if self._streams is None else self._streams.round_trip_s(stream)
+
+    def ask(self, event: ev.Question) -> Any:
+        """Make a request to the machine, and wait for its answer; raises the error that has ended the run."""
+        if self._closed and not isinstance(event, ev.Finish):
+            raise TransportError("the transport is closed.")
+        # A new queue per request: the answer to a request that was given up, as by Ctrl-C, is dropped.
+        answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._hand_over(self._put, event, answers)
+        while True:
+            try:
+                answer = answers.get(timeout=POLL_S)
+            except queue.Empty:
+                answer = None
+            if answer is not None:
+                return answer
+            self._supervisor.check()
+            if not isinstance(event, ev.Finish):
+                self.check()
+            if self._streams is None or not self._streams.thread.is_alive():
+                raise TransportError(f"the communication thread of {self.setup.name} has ended.")
+
+    def check(self) -> None:
+        """Raise the error that has ended the run, if there is one."""
+        self._supervisor.check()
+        if self._failure is not None:
+            # A fresh traceback for each raise.
+            raise self._failure.with_traceback(None)
+
+    def stop(self, reason: str, parks: bool = False) -> None:
+        """End the run at every site, or park it until all are started again."""
+        if not self._closed:
+            self._feed(ev.Stop(reason, parks))
+
+    def close(self) -> tuple[str, ...]:
+        """Say farewell and release everything; returns the neighbours that may need this site again."""
+        if self._closed:
+            return ()
+        owed: tuple[str, ...] = ()
+        try:
+            if self._journal is not None:
+                self._journal.flush(self.setup.patience_s if self._failure is None else 1.0)
+            self._closed = True
+            owed = self.ask(ev.Finish()).owed
+        finally:
+            self._closed = True
+            self._release()
+        return owed
+
+    def _release(self) -> None:
+        if self._streams is not None:
+            self._streams.stop()
+        if self._journal is not None:
+            self._journal.close()
+
+    def _feed(self, event: Any) -> None:
+        self._hand_over(self._step, event)
+
+    def _hand_over(self, call: Callable[..., None], *values: Any) -> None:
+        """Have the communication thread make a call, after all earlier ones; does nothing once it has ended."""
+        if self._streams is not None:
+            self._streams.call(call, *values)
+
+    def _put(self, question: Any, answers: queue.SimpleQueue[Any]) -> None:
+        self._answers = answers
+        self._step(question)
+
+    def _step(self, event: Any) -> None:
+        """Step the machine and carry out its effects, in the communication thread; an exception ends the run."""
+        if self._supervisor.error is not None:
+            self._end(self._supervisor.error)
+            return
+        try:
+            self._carry_out(event)
+        except Exception as error:
+            self._supervisor.fail(error, f"the protocol of {self.setup.name}")
+
+    def _carry_out(self, event: Any) -> None:
+        with self.lock:
+            out = self._effects(event)
+        if self._streams is not None:
+            self._streams.perform(out)
+
+    def _broken(self, error: BaseException) -> None:
+        """Hear of an exception in any thread: no event is taken from now on, and the neighbours are told."""
+        self._hand_over(self._break_off, error)
+
+    def _break_off(self, error: BaseException) -> None:
+        try:
+            # Only the kind of the exception: its message could reveal data or paths.
+            self._carry_out(ev.Stop(f"{type(error).__name__}; ask its operator."))
+        except Exception:
+            logger.exception("the neighbours of %s cannot be told", self.setup.name)
+        self._end(error)
+
+    def _end(self, error: BaseException) -> None:
+        self._failure = error
+        self._answers.put(None)
+
+    def _effects(self, first: Any) -> list[ev.Write | ev.Cut | ev.Dial]:
+        """Step the machine and carry out its local effects; returns the effects on connections."""
+        events: deque[Any] = deque([first])
+        out: list[ev.Write | ev.Cut | ev.Dial] = []
+        while events:
+            for effect in self.machine.step(time.monotonic(), events.popleft()):
+                match effect:
+                    case ev.Write() | ev.Cut() | ev.Dial():
+                        out.append(effect)
+                    case ev.Audit(sent):
+                        problem = self._record(sent)
+                        if problem:
+                            events.append(ev.DiskFailed("audit", problem))
+                            break
+                    case ev.Append(record, urgent):
+                        self._records += 1
+                        if self._journal is not None:
+                            self._journal.append(record, urgent)
+                        else:
+                            events.append(ev.Durable(self._records))
+                    case ev.Deliver(answer):
+                        self._answers.put(answer)
+                    case ev.Fail(error):
+                        self._end(error)
+                    case _:
+                        logger.log(effect.level, "%s", effect.text)
+        return out
+
+    def _record(self, sent: ev.Sent) -> str:
+        if self._on_sent is None:
+            return ""
+        try:
+            self._on_sent(sent)
+        except (EigenmeshError, OSError, ValueError) as error:
+            logger.error("messages of %s can no longer be recorded in the audit: %s", self.setup.name, error)
+            return str(error)
+        return ""
 
 
 class TransportStatus(NamedTuple):
@@ -26,7 +262,7 @@ class TransportStatus(NamedTuple):
     replaying: bool
     waiting_for: tuple[str, ...]
     journal_problem: str
-    links: tuple[LinkStatus, ...]
+    links: tuple[ep.LinkStatus, ...]
     round_trips_s: tuple[float, ...]
 
 
@@ -43,11 +279,11 @@ class TlsTransport(Transport):
     compares_settings: ClassVar[bool] = True
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self.endpoint, self.members = endpoint, endpoint.members
+        self.endpoint, self.members = endpoint, endpoint.machine.epoch.members
         self._rank, self._size = self.members.index(endpoint.setup.name), len(self.members)
-        self._linked = {self.members.index(name): name for name in endpoint.machine.links}
+        self._linked = {self.members.index(name): name for name in endpoint.machine.epoch.links}
         self._kinds_of_round = self._drawn = 0
-        self._masks: JournalledMasks | None = None
+        self._masks: ep.JournalledMasks | None = None
 
     @property
     def neighbours(self) -> tuple[int, ...]:
@@ -58,18 +294,19 @@ class TlsTransport(Transport):
     def begun(self) -> bool:
         """Whether a neighbour has sent numbers, to this process or before a restart."""
         with self.endpoint.lock:
-            return any(link.next_in > 0 for link in self.endpoint.machine.links.values())
+            return any(link.next_in > 0 for link in self.endpoint.machine.epoch.links.values())
 
     def private_bytes(self, count: int) -> bytes:
         self._drawn += 1
-        place = f"{self.endpoint.secret} {self.endpoint.lost} {self._drawn}"
+        machine = self.endpoint.machine
+        place = f"{machine.past.secret} {machine.epoch.lost} {self._drawn}"
         return hashlib.shake_256(place.encode()).digest(count)
 
     def masks(self) -> Masks | None:
         """Masks of the current epoch, from keys that the members have signed; None in a run without masks."""
         if not self.endpoint.setup.masked:
             return None
-        self._masks = JournalledMasks(self.endpoint.machine, self.endpoint.ask, self._ask(Keys()))
+        self._masks = ep.JournalledMasks(self.endpoint.machine, self.endpoint.ask, self._ask(ev.Keys()))
         return self._masks
 
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> Links:
@@ -84,7 +321,7 @@ class TlsTransport(Transport):
         own = [ea.to_numpy(array) for array in arrays]
         body = wire.array_body(own, self.endpoint.setup.run.max_message_bytes)
         to, from_ = (tuple([self._linked[rank] for rank in ranks]) for ranks in (links.send_to, links.receive_from))
-        answer = self._ask(Exchange(body, getattr(links, "tag", 0), to, from_))
+        answer = self._ask(ev.Exchange(body, getattr(links, "tag", 0), to, from_))
         self.sent.add(len(to), sum([array.nbytes for array in own]))
         return {rank: in_library_of(arrays, answer.frames[self._linked[rank]].arrays) for rank in links.receive_from}
 
@@ -94,24 +331,24 @@ class TlsTransport(Transport):
         Raises TransportError if one was told other numbers than this one. Does nothing in a run without masks.
         """
         if self._masks is not None:
-            self._ask(Compare(stage, self._masks.news()))
+            self._ask(ev.Compare(stage, self._masks.news()))
 
     def sign(self, digest: str) -> dict[str, str]:
         """Sign the digest of the result, and wait until all members have; returns their statements by name.
 
         In a masked run they also sign what they have heard.
         """
-        return dict(self._ask(Sign(digest, () if self._masks is None else self._masks.news())).statements)
+        return dict(self._ask(ev.Sign(digest, () if self._masks is None else self._masks.news())).statements)
 
-    def _ask(self, event: Exchange | Keys | Compare | Sign) -> Any:
+    def _ask(self, event: ev.Exchange | ev.Keys | ev.Compare | ev.Sign) -> Any:
         answer = self.endpoint.ask(event)
-        if isinstance(answer, MembersChanged):
+        if isinstance(answer, ev.MembersChanged):
             raise MembersChangedError("sites were lost, and the others have agreed to continue.", answer.lost)
         return answer
 
     def next_epoch(self, start: bytes) -> TlsTransport:
         """Start again with the remaining members, from an estimate that survives a crash."""
-        self.endpoint.ask(Begin(start))
+        self.endpoint.ask(ev.Begin(start))
         return TlsTransport(self.endpoint)
 
     def check(self) -> None:
@@ -125,7 +362,7 @@ class TlsTransport(Transport):
             links = machine.status(now)
             trips = tuple(self.endpoint.round_trip_s(link.name) for link in links)
             problem = self.endpoint.journal_problem
-            return TransportStatus(machine.round, machine.replaying, machine.waiting_for, problem, links, trips)
+            return TransportStatus(machine.epoch.round, machine.replaying, machine.waiting_for, problem, links, trips)
 
     def abort(self, reason: str) -> None:
         self.endpoint.stop(reason)
