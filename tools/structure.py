@@ -2,7 +2,7 @@
 
 Counts are symptoms, not aims: a house of few files whose lines are dense is no easier to read. So the share of comments
 and the median length of a function stand beside the number of files and lines. ``--save`` keeps today's figures as
-those of last time. A small fit is run to count the files and functions that it passes.
+those of last time. A small fit and a masked sum of sites are run to count the files and functions that they pass.
 """
 
 from __future__ import annotations
@@ -11,18 +11,23 @@ import argparse
 import ast
 import io
 import json
+import queue
 import statistics
 import sys
+import tempfile
 import threading
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "eigenmesh"
 LAST = ROOT / "tools" / "structure.json"
+# Sites of a masked sum, and how long one may take.
+N_SITES, TIMEOUT_S = 3, 60.0
 # Names of files that several rooms may have, because they mean the same thing in each.
 COMMON_NAMES = {"__init__", "__main__", "base", "changing"}
 NOT_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
@@ -111,23 +116,37 @@ def functions(trees: dict[Path, ast.Module]) -> Iterator[int]:
                 yield (node.end_lineno or node.lineno) - node.lineno + 1
 
 
-def passed(work: Callable[[], object]) -> dict[str, int]:
-    """How many files and functions of the package a piece of work passes, on this thread and those that it starts."""
-    seen: set[tuple[str, str]] = set()
+class Passed:
+    """Which files and functions of the package are passed, on all threads that are started after its construction.
 
-    def note(frame: Any, event: str, _: object) -> None:
+    Attributes
+    ----------
+    counting : whether a call counts now.
+    """
+
+    def __init__(self) -> None:
+        self.counting = False
+        self._seen: set[tuple[str, str]] = set()
+        # Calls by which one thread leaves something to another.
+        self.handed_over = 0
+        threading.setprofile(self._note)
+        sys.setprofile(self._note)
+
+    def _note(self, frame: Any, event: str, called: Any) -> None:
         code = frame.f_code
+        if not self.counting:
+            return
         if event == "call" and code.co_filename.startswith(str(SOURCE)) and code.co_name != "<module>":
-            seen.add((code.co_filename, code.co_qualname))
+            self._seen.add((code.co_filename, code.co_qualname))
+            self.handed_over += code.co_qualname == "ConnectionThread.call"
+        elif event == "c_call" and getattr(called, "__name__", "") == "put":
+            self.handed_over += isinstance(getattr(called, "__self__", None), queue.SimpleQueue)
 
-    threading.setprofile(note)
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
+    def stop(self) -> dict[str, int]:
+        """How many files and functions were passed."""
         sys.setprofile(None)
         threading.setprofile(None)
-    return {"files": len({file for file, _ in seen}), "functions": len(seen)}
+        return {"files": len({file for file, _ in self._seen}), "functions": len(self._seen)}
 
 
 def path_of_a_fit() -> dict[str, int]:
@@ -137,7 +156,43 @@ def path_of_a_fit() -> dict[str, int]:
     from eigenmesh import DecentralizedPCA
 
     samples, digit = load_digits(return_X_y=True)
-    return passed(lambda: DecentralizedPCA(3).fit(samples, nodes=digit))
+    passed = Passed()
+    passed.counting = True
+    DecentralizedPCA(3).fit(samples, nodes=digit)
+    return passed.stop()
+
+
+def path_of_a_masked_sum() -> dict[str, float]:
+    """What the average of one masked block passes between its call and its result at three sites, on all threads.
+
+    The sites are linked in a path over real TLS connections on loopback, and have journals. The average before it has
+    prepared the links. ``handovers`` is how often a thread of a site leaves something to another one, per site.
+    """
+    sys.path.insert(0, str(ROOT / "tests"))
+    import numpy as np
+
+    from eigenmesh import graphs
+    from eigenmesh.averaging import Integers
+    from eigenmesh.fitting.networks import add_masks
+    from eigenmesh.networks import Peers
+    from transports.sites import Sites
+
+    sites, passed = Sites(graphs.path(N_SITES), masked=True), Passed()
+    begin, end = (threading.Barrier(N_SITES, lambda on=on: setattr(passed, "counting", on)) for on in (True, False))
+
+    def average(rank: int) -> None:
+        with sites.transport(rank, journal=Path(folder) / str(rank)) as transport:
+            network = Peers(graphs.metropolis(sites.graph), transport, Integers())
+            add_masks(network)
+            network.learn_scales(np.ones(8))
+            network.mean(np.ones((1, 8, 2)))
+            begin.wait(TIMEOUT_S)
+            network.mean(np.ones((1, 8, 2)))
+            end.wait(TIMEOUT_S)
+
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(N_SITES) as pool:
+        list(pool.map(average, range(N_SITES)))
+    return {**passed.stop(), "handovers": round(passed.handed_over / N_SITES, 1)}
 
 
 def measure() -> dict[str, Any]:
@@ -159,7 +214,8 @@ def measure() -> dict[str, Any]:
         "names of files in several rooms": len(shared_names(trees)),
         "names that packages export": exported(trees),
     }
-    figures |= {f"{what} on the path of a fit": number for what, number in path_of_a_fit().items()}
+    for work, passed in (("a fit", path_of_a_fit()), ("a masked sum", path_of_a_masked_sum())):
+        figures |= {f"{what} on the path of {work}": number for what, number in passed.items()}
     figures |= {f"room {room}": f"{files[room]} / {lines}" for room, lines in sorted(per_room.items())}
     return figures
 
