@@ -69,7 +69,7 @@ START_AGAIN = "Start all sites again once that is fixed."
 
 
 @dataclass
-class Request:
+class Asked:
     """The solver's open request.
 
     Attributes
@@ -113,7 +113,7 @@ class SiteMachine:
         self.agreement = Agreement(setup, membership, outbox, self.peering, clock)
         self.accounts = Accounts(setup, past.instance.start, membership, outbox, clock)
         self.rounds = Rounds(setup, past, membership, outbox, self.peering, self.accounts)
-        self._request: Request | None = None
+        self._request: Asked | None = None
         self._parted: ev.Parted | None = None
         self._waits: tuple[str, ...] = ()
         self._last_tick = now
@@ -180,7 +180,7 @@ class SiteMachine:
     def _ask(self, event: ev.Question) -> None:
         """Take a new request, and do what it needs once."""
         outbox, accounts, rounds = self.outbox, self.accounts, self.rounds
-        self._request = request = Request(event, self._clock.now, lambda: None)
+        self._request = request = Asked(event, self._clock.now, lambda: None)
         if outbox.failure is not None and not isinstance(event, ev.Finish):
             self._request = None
             outbox.emit(ev.Fail(outbox.failure))
@@ -246,7 +246,7 @@ class SiteMachine:
             text = f"{self.setup.name} waited {longest:g} s for {', '.join(wait.names)} {wait.what}."
             self.outbox.end(DeadlineError(text))
 
-    def _begin(self, request: Request, start: bytes) -> ev.Begun | None:
+    def _begin(self, request: Asked, start: bytes) -> ev.Begun | None:
         """Enter the epoch of the remaining members, over new streams, once its record is on the disk."""
         if not self.outbox.is_durable(request.record):
             return None
@@ -258,7 +258,7 @@ class SiteMachine:
         self.peering.call_all()
         return ev.Begun()
 
-    def _part(self, request: Request) -> ev.Parted | ev.Wait:
+    def _part(self, request: Asked) -> ev.Parted | ev.Wait:
         """Say farewell to all, and leave once they have all they need; after a failure, once they have the reason."""
         failed, links = self.outbox.failure is not None, self.epoch.links.values()
         # A neighbour that has our farewell may leave, so everything from it must be on our disk.
