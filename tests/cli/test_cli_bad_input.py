@@ -127,7 +127,7 @@ def test_bad_input_is_refused_in_one_line_and_nothing_is_written(call, folder, w
     ],
 )
 def test_output_paths_are_checked_before_any_data_are_read(call, folder, monkeypatch, words, said):
-    monkeypatch.setattr("eigenmesh.cli.problem.read_data", lambda *_: pytest.fail("data were read"))
+    monkeypatch.setattr("eigenmesh.fitting.Spread.of_words", lambda *_: pytest.fail("data were read"))
     before = {name: (folder / name).read_bytes() for name in os.listdir(folder)}
     done = call("fit", "data.csv", *words)
     assert done.exit_code == 2, done.output
@@ -137,7 +137,7 @@ def test_output_paths_are_checked_before_any_data_are_read(call, folder, monkeyp
 
 
 def test_folder_that_cannot_be_written_to_is_refused_before_the_run(call, folder, monkeypatch):
-    monkeypatch.setattr("eigenmesh.cli.problem.read_data", lambda *_: pytest.fail("data were read"))
+    monkeypatch.setattr("eigenmesh.fitting.Spread.of_words", lambda *_: pytest.fail("data were read"))
     # The superuser may write into any folder but those of the kernel.
     locked = folder / "locked"
     locked.mkdir(mode=0o500)

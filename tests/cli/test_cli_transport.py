@@ -17,8 +17,8 @@ import pytest
 from eigenmesh import DecentralizedPCA
 from eigenmesh.cli.launch import MARK
 from eigenmesh.cli.messages import NODES_FOLDER
-from eigenmesh.cli.problem import files_of_all_nodes, has_rank, with_rank
 from eigenmesh.errors import DataWarning, InputError
+from eigenmesh.fitting.problem import files_of_all_nodes, has_rank, with_rank
 from eigenmesh.transports import TRANSPORTS
 from eigenmesh.transports.threads import ThreadHub
 from problems import angles, truth

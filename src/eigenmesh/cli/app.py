@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Annotated, Any, Final
 
@@ -59,8 +61,33 @@ class LazyCommand(TyperCommand):
         """The real command."""
         name = str(self.name)
         single = typer.Typer(rich_markup_mode=MARKUP, add_completion=False)
-        single.command(name)(getattr(import_module(f"eigenmesh.cli.{self.module}"), name))
+        single.command(name)(flat(getattr(import_module(f"eigenmesh.cli.{self.module}"), name)))
         return typer.main.get_command(single)
+
+
+def flat(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with options of its own in place of every parameter that stands for a group of options.
+
+    Such a parameter is annotated with a function, as in ``Annotated[TableOptions, read_table_options]``. The parameters
+    of the function are the options, and its result is the value of the parameter.
+    """
+    groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
+    parameters: list[inspect.Parameter] = []
+    for one in inspect.signature(command, eval_str=True).parameters.values():
+        read = next((note for note in getattr(one.annotation, "__metadata__", ()) if inspect.isfunction(note)), None)
+        options = [one] if read is None else list(inspect.signature(read, eval_str=True).parameters.values())
+        parameters += [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options]
+        if read is not None:
+            groups[one.name] = read, [option.name for option in options]
+
+    @functools.wraps(command)
+    def with_options(**values: Any) -> Any:
+        read = {place: group(**{name: values.pop(name) for name in names}) for place, (group, names) in groups.items()}
+        return command(**read, **values)
+
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {one.name: one.annotation for one in parameters}
+    return with_options
 
 
 def lazy_commands(table: Mapping[str, tuple[str, str]]) -> dict[str, LazyCommand]:

@@ -10,19 +10,16 @@ from typing import Annotated
 
 from eigenmesh.atomic_write import require_writable, save_text
 from eigenmesh.cli import options
-from eigenmesh.cli.fit import DEFAULT_COMPONENTS
 from eigenmesh.cli.messages import Messages
-from eigenmesh.cli.options import METHOD, OUTPUT, option, takes_table
-from eigenmesh.cli.output import make_folder
-from eigenmesh.cli.problem import Problem, parse_solvers, read_problem
-from eigenmesh.data import TableOptions
+from eigenmesh.cli.options import METHOD, OUTPUT, option, parse_solvers
+from eigenmesh.cli.output import facts_of, make_folder
 from eigenmesh.errors import InputError, MissingExtraError
 from eigenmesh.experiments.claims import CostRow, Line, costs_csv, line_of, lines_csv
 from eigenmesh.experiments.figures import Axis, cost_table, errors_picture
 from eigenmesh.experiments.problems import ROUNDS_ALONE, Comparison, leading_eigenvectors, pooled_covariance
 from eigenmesh.experiments.runs import UNITS, Curve, follow
 from eigenmesh.experiments.settings import Method
-from eigenmesh.fitting import Request, prepare
+from eigenmesh.fitting import NodeData, Request, Spread, prepare
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
 from eigenmesh.report import require_picture, save_picture
 from eigenmesh.report.tables import facts_table
@@ -40,21 +37,15 @@ Cost = Annotated[str, option(OUTPUT, "UNIT", f"What is counted: {', '.join(UNITS
 Out = Annotated[list[Path], option(OUTPUT, "FOLDER|FILE", OUT_HELP, "--out")]
 
 
-@takes_table
 def compare(
     data: options.Sources,
-    table: TableOptions,
+    table: options.SomeColumns,
+    where: options.Where,
     solvers: Solvers = DEFAULT_SOLVERS,
-    split: options.SplitName = None,
-    missing: options.Missing = "error",
     scale: options.Scale = False,
-    nodes: options.Nodes = None,
-    topology: options.Topology = "erdos_renyi",
-    weights: options.WeightsName = "auto",
     averaging: options.AveragingName = "auto",
     components: options.ComponentCount = None,
     max_rounds: options.MaxRounds = DEFAULT_MAX_ROUNDS,
-    covariance: options.CovarianceName = "auto",
     seed: options.Seed = 0,
     cost: Cost = "rounds",
     out: Out = list(DEFAULT_OUT),  # noqa: B006 - Typer copies it
@@ -80,24 +71,21 @@ def compare(
     cost = canonical_name("unit of cost", cost, UNITS)
     files = Files.checked(out, data)
     request = Request.parse(
-        n_components=components or DEFAULT_COMPONENTS,
+        n_components=components or options.DEFAULT_COMPONENTS,
         at_most=components is None,
         # The covariance is stored in the form that suits the solver that multiplies with it most often.
         solver=max((method.solver for method in methods), key=lambda solver: solver.traits.expected_products),
         averaging="tree" if cost == "bytes" and find_name(averaging, ["auto"]) else averaging,
         max_rounds=max_rounds,
         scale=scale,
-        missing=missing,
-        covariance=covariance,
         random_state=seed,
         costs=ROUNDS_ALONE,
     )
-    problem = read_problem(
-        messages, data, request.layout_seed, table=table, split=split, nodes=nodes, topology=topology, weights=weights
-    )
+    with messages.waiting("reading the data"):
+        problem = Spread(**where, seed=request.layout_seed).of_words(data, table)
     with messages.waiting("computing the true components"):
         comparison = _comparison(request, problem)
-    messages.print(facts_table(problem.facts(comparison.prepared.moments.n_samples)))
+    messages.print(facts_table(facts_of(problem, comparison.prepared.moments.n_samples)))
     curves = _run(messages, methods, comparison, max_rounds)
     rows = [CostRow.of(method, [curve]) for method, curve in curves]
     written = _write(files, problem, rows, curves, cost)
@@ -143,8 +131,8 @@ class Files:
         return files
 
 
-def _comparison(request: Request, problem: Problem) -> Comparison:
-    prepared = prepare(request, problem.data)
+def _comparison(request: Request, problem: NodeData) -> Comparison:
+    prepared = prepare(request, problem)
     k = int(prepared.n_components)
     _, truth = leading_eigenvectors(pooled_covariance(prepared.covariance, prepared.facts.n_nodes), k)
     return Comparison(prepared, truth, random_basis(prepared.facts.n_features, k, prepared.seed))
@@ -163,7 +151,7 @@ def _run(
 
 
 def _write(
-    files: Files, problem: Problem, rows: Sequence[CostRow], curves: Sequence[tuple[Method, Curve]], cost: str
+    files: Files, problem: NodeData, rows: Sequence[CostRow], curves: Sequence[tuple[Method, Curve]], cost: str
 ) -> list[Path]:
     # Centralised methods send nothing, so they are left out where the axis counts bytes.
     lines: list[Line] = [line_of(m, [c], cost) for m, c in curves if not (cost == "bytes" and m.centralised)]

@@ -18,20 +18,19 @@ import typer
 
 from eigenmesh.cli.messages import Messages
 from eigenmesh.cli.options import Live, option
-from eigenmesh.cli.output import make_folder, require_report, write_fit_report
-from eigenmesh.cli.problem import Problem, read_problem
+from eigenmesh.cli.output import draw_fit, facts_of, make_folder, require_report, title_of, write_fit_report
 from eigenmesh.cli.process import NOT_CONVERGED, signals_interrupt
 from eigenmesh.cli.site_keys import make_network
 from eigenmesh.cli.watch import shown
 from eigenmesh.data import load
 from eigenmesh.errors import InputError, MissingExtraError, TransportError, import_extra
 from eigenmesh.events import Entry
-from eigenmesh.fitting import Fit, Request, fit, prepare
+from eigenmesh.fitting import Fit, NodeData, Request, Spread, fit, planned, prepare
 from eigenmesh.graphs import TOPOLOGIES
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
 from eigenmesh.metrics import sin_squared
 from eigenmesh.model import read_model
-from eigenmesh.report import require_picture, save_picture
+from eigenmesh.report import require_picture
 from eigenmesh.report.tables import facts_table, sites_table
 from eigenmesh.solvers import SOLVERS
 from eigenmesh.words import canonical_name, readable_bytes
@@ -104,16 +103,16 @@ def demo(
         require_report(report)
     picture = _picture_path(out)
     page_file = require_report(report or out.with_suffix(".html"))
-    problem = read_problem(messages, [DATA_SET], request.layout_seed, split=split, nodes=nodes, topology=topology)
-    prepared = prepare(request, problem.data)
-    messages.print(facts_table(problem.facts(prepared.moments.n_samples)))
+    problem = Spread(topology, nodes, split=split, seed=seed).of_words([DATA_SET])
+    prepared = prepare(request, problem)
+    messages.print(facts_table(facts_of(problem, prepared.moments.n_samples)))
     truth = _pooled_eigenvectors(problem, components)
     entries: list[Entry] = []
-    with messages.page(problem.title) as page:
-        planned = problem.planned(request)
+    with messages.page(title_of(problem)) as page:
+        forecast = planned(request, problem)
         with messages.log(None, page, entries.append) as log:
-            if planned is not None:
-                log.emit(planned)
+            if forecast is not None:
+                log.emit(forecast)
             fitted = fit(prepared, events=log, reference=truth)
             log.emit(fitted.result.ended)
         written = [_draw(fitted, problem, picture), write_fit_report(page_file, entries, fitted, problem)]
@@ -128,13 +127,13 @@ def demo(
         raise typer.Exit(NOT_CONVERGED)
 
 
-def _draw(fitted: Fit, problem: Problem, picture: Path | MissingExtraError) -> Path | MissingExtraError:
+def _draw(fitted: Fit, problem: NodeData, picture: Path | MissingExtraError) -> Path | MissingExtraError:
     """Draw the picture and return its path; if matplotlib is missing, the error."""
     if isinstance(picture, MissingExtraError):
         return picture
     held = f"held by {fitted.result.n_nodes} nodes ({problem.split} split)"
     title = f"PCA of {fitted.moments.n_samples:,} handwritten digits {held}"
-    return save_picture(problem.picture(fitted, title), picture)
+    return draw_fit(picture, fitted, title, problem.name)
 
 
 def _picture_path(path: Path) -> Path | MissingExtraError:
@@ -146,7 +145,7 @@ def _picture_path(path: Path) -> Path | MissingExtraError:
         return error
 
 
-def _pooled_eigenvectors(problem: Problem, n_components: int) -> np.ndarray:
+def _pooled_eigenvectors(problem: NodeData, n_components: int) -> np.ndarray:
     """The components of the pooled images, which no node can compute alone: (d, K)."""
     samples = np.concatenate([block.read(slice(None)) for block in problem.shards.blocks])
     vectors = np.linalg.eigh(np.cov(samples, rowvar=False))[1]

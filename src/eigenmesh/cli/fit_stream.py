@@ -13,17 +13,16 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from eigenmesh.cli.messages import Messages, note_node
-from eigenmesh.cli.options import StreamOptions
-from eigenmesh.cli.output import Outputs, wait_until_all_have_written, write_report
-from eigenmesh.cli.problem import DEFAULT_SPLIT, has_rank, read_edge_list, read_one, with_rank
-from eigenmesh.data import READERS, LabelSplit, Table, TableOptions, as_source, kind_of, split_by_name
+from eigenmesh.cli.output import Outputs, draw_fit, of_node, wait_until_all_have_written, write_report
+from eigenmesh.data import READERS, LabelSplit, Table, TableOptions, as_source, kind_of
 from eigenmesh.errors import DataError, InputError, UnreadableFileError
 from eigenmesh.estimator import StreamingPCA
 from eigenmesh.events import Entry, event_log
-from eigenmesh.fitting import fit_numbers, model_of
-from eigenmesh.graphs import Weights
-from eigenmesh.report import run_picture, save_picture
-from eigenmesh.transports import transport_by_name, transport_kind
+from eigenmesh.fitting import Spread, fit_numbers, model_of
+from eigenmesh.fitting.problem import DEFAULT_SPLIT, has_rank, read_one, with_rank
+from eigenmesh.settings import A_STREAM
+from eigenmesh.transports import transport_by_name
+from eigenmesh.transports.registry import TransportKind
 
 BATCH_ROWS = 1000
 TITLE = "PCA of a stream"
@@ -71,20 +70,21 @@ def fit_stream(
     outputs: Outputs,
     data: Sequence[str],
     table: TableOptions,
-    asked: StreamOptions,
-    *,
-    transport: str | None,
-    topology: str,
-    nodes: int | None,
-    split: str | None,
-    **settings: Any,
+    batches: dict[str, Any],
+    where: dict[str, Any],
+    engine: TransportKind | None,
+    settings: dict[str, Any],
 ) -> bool:
     """Fit every batch, print a line for each, and write the final result; True if the last batch converged."""
     if table.weight_column is not None:
         raise InputError("--weight-column cannot be used with --stream, which counts every row once; leave it out.")
-    graph = read_edge_list(topology, nodes)
-    settings |= {"topology": graph or topology, "n_nodes": None if graph else nodes, **asked.of_the_estimator}
-    engine = None if transport is None else transport_kind(transport, settings["device"])
+    spread, batch_rows = Spread(**where), batches.pop("batch_rows")
+    # The nodes of a file of links are as many as it links.
+    linked = {"topology": spread.topology, "n_nodes": spread.n_nodes}
+    if spread.links is not None:
+        linked = {"topology": spread.links, "n_nodes": None}
+    given = {name: value for name, value in settings.items() if name in A_STREAM}
+    given |= {**batches, **linked, "weights": spread.weights, "split": spread.split or DEFAULT_SPLIT}
     link = None
     with ExitStack() as stack:
         if engine is not None and engine.run_nodes is None:
@@ -94,16 +94,15 @@ def fit_stream(
                 )
             link = stack.enter_context(transport_by_name(engine.name, device=settings["device"]))
             note_node(link.rank)
-            messages, outputs = (messages if link.rank == 0 else Messages.silent()), outputs.of_rank(link.rank)
-            data, settings["transport"] = [with_rank(data[0], link.rank)], link
+            messages, outputs = of_node(link, messages, outputs)
+            data, given["transport"] = [with_rank(data[0], link.rank)], link
         elif engine is not None:
-            settings["transport"] = engine.name
+            given["transport"] = engine.name
         page, entries = stack.enter_context(messages.page(TITLE)), list[Entry]()
         with event_log(outputs.events, page, None if outputs.report is None else entries.append) as events:
-            settings["on_event"] = lambda entry: events.emit(entry.event)
-            pca = StreamingPCA(split=split or DEFAULT_SPLIT, **settings)
-            by_label = split is not None and isinstance(split_by_name(split), LabelSplit)
-            for batch in batches_of(data, table, asked.batch_rows):
+            pca = StreamingPCA(**given, on_event=lambda entry: events.emit(entry.event))
+            by_label = isinstance(spread.rule(), LabelSplit)
+            for batch in batches_of(data, table, batch_rows):
                 messages.print(_fit_batch(pca, batch, by_label))
             if not hasattr(pca, "components_"):
                 seen = getattr(pca, "n_samples_seen_", 0)
@@ -150,15 +149,11 @@ def _write(
     about = {**stream, "n_samples": pca.n_samples_, "n_features": pca.n_features_in_, "tol": pca.tol}
     numbers = fit_numbers(fitted, about)
     written = outputs.write(model_of(fitted), numbers)
-    if outputs.picture is not None and isinstance(pca.weights_, Weights):
+    if outputs.picture is not None:
         title = f"{TITLE}: {pca.n_samples_:,} samples at {pca.n_nodes_} nodes"
-        more: Any = {"names": fitted.facts.node_names, "image_shape": None, "total_variance": fitted.total_variance}
-        figure = run_picture(pca.weights_, pca.result_, pca.tol, title=title, **more)
-        written.append(save_picture(figure, outputs.picture))
+        written.append(draw_fit(outputs.picture, fitted, title))
     if outputs.report is not None:
         seen = f"{', '.join(data)}: {pca.n_samples_seen_:,} samples of {pca.n_features_in_:,} features"
         written.append(write_report(outputs.report, entries, fitted, TITLE, {"data": seen}))
     messages.print_fit(fitted, loadings=True)
-    outputs.print(numbers)
-    for path in [*written, *([] if outputs.events is None else [outputs.events])]:
-        messages.print(f"wrote {path}")
+    outputs.print(messages, numbers, written)

@@ -7,12 +7,10 @@ from typing import Annotated
 from eigenmesh import graphs
 from eigenmesh.cli import options
 from eigenmesh.cli.messages import Messages
-from eigenmesh.cli.problem import read_edge_list
-from eigenmesh.fitting import DEFAULT_NODES
+from eigenmesh.fitting import DEFAULT_NODES, Spread
 from eigenmesh.graphs import resolved
 from eigenmesh.report import network_picture, require_picture, save_picture
 from eigenmesh.report.tables import averaging_table, facts_table
-from eigenmesh.words import canonical_name
 
 NODES_HELP = f"Number of nodes; {DEFAULT_NODES} by default, or as many as the file links."
 
@@ -41,16 +39,15 @@ def graph(
     messages = Messages.of()
     if plot is not None:
         require_picture(plot)
-    weights = canonical_name("weights", weights, ["auto", *graphs.WEIGHTS])
-    drawn = read_edge_list(topology, nodes)
+    spread = Spread(topology, nodes, weights, seed=seed)
+    drawn = spread.links
     if drawn is None:
-        topology = canonical_name("topology", topology, graphs.TOPOLOGIES)
-        drawn = graphs.topology(topology, nodes or DEFAULT_NODES, seed=seed)
-    network = graphs.weighting(weights, drawn)
+        drawn = graphs.topology(spread.topology, nodes or DEFAULT_NODES, seed=seed)
+    network = graphs.weighting(spread.weights, drawn)
     if plot is not None:
         names = [str(drawn.nodes[node].get("name", node)) for node in range(network.n_nodes)]
-        save_picture(network_picture(network, names, title=topology), plot)
-    messages.print(facts_table(_facts(network, topology, resolved(weights, drawn))))
+        save_picture(network_picture(network, names, title=spread.topology), plot)
+    messages.print(facts_table(_facts(network, spread.topology, resolved(weights, drawn))))
     messages.print(averaging_table(network))
     if not network.averages:
         messages.print("Averages by mixing need weights whose rows and columns all sum to 1: --weights balanced.")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -16,13 +17,16 @@ from eigenmesh.data import READERS, TableOptions
 from eigenmesh.errors import InputError
 from eigenmesh.fitting import Costs
 from eigenmesh.graphs import TOPOLOGIES, WEIGHTS
-from eigenmesh.settings import A_STREAM, OF_REQUESTS, ONE_FIT, SETTINGS, Names
-from eigenmesh.solvers import SOLVERS
+from eigenmesh.settings import A_STREAM, OF_REQUESTS, ONE_FIT, SETTINGS, Names, Setting
+from eigenmesh.solvers import SOLVERS, Solver
 from eigenmesh.transports import TRANSPORTS
-from eigenmesh.words import canonical_name
+from eigenmesh.words import canonical_name, find_name
+
+Read = TypeVar("Read", bound=Callable[..., Any])
 
 DATA, STREAM, NETWORK, METHOD = "Data", "Stream", "Network", "Method"
 OUTPUT = "Output"
+DEFAULT_COMPONENTS = 5
 # What --costs names: the field of Costs, and how many of its units are one of the field's.
 COSTS = {
     "latency_ms": ("latency_s", 1e3),
@@ -61,51 +65,24 @@ def option_for(name: str) -> Any:
     return option(PANELS.get(name, METHOD), METAVARS.get(first.python), text, row.command, **shows)
 
 
-def annotated(name: str, optional: bool = False) -> Any:
-    """The type of the option for a setting, with the option; ``optional`` ones may be None."""
-    row = SETTINGS[name]
-    kind: Any = row.allowed[0].python
-    kind = kind | None if optional or row.default is None else kind
-    # Type checkers cannot read a type that is computed.
-    return Annotated.__class_getitem__((kind, option_for(name)))  # type: ignore[attr-defined]
+def takes(rows: Mapping[str, Setting], optional: bool = False) -> Callable[[Read], Read]:
+    """Give a group of options one more for each of these settings; its function gets their values by name.
 
-
-def takes_options(
-    place: str, options: Mapping[str, Any], read: Callable[..., Any], defaults: Mapping[str, Any] | None = None
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace one parameter of a command by several options, whose values ``read`` converts into the parameter.
-
-    Options are None by default, but for those with ``defaults``.
+    ``optional`` ones are None where they are not given.
     """
 
-    def expanded(command: Callable[..., None]) -> Callable[..., None]:
-        given = inspect.signature(command, eval_str=True).parameters.values()
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        added = [
-            inspect.Parameter(name, kind, default=(defaults or {}).get(name), annotation=annotation)
-            for name, annotation in options.items()
-        ]
-        parameters = [new for one in given for new in (added if one.name == place else [one])]
+    def completed(read: Read) -> Read:
+        own = list(inspect.signature(read, eval_str=True).parameters.values())[:-1]
+        for name, row in rows.items():
+            kind: Any = row.allowed[0].python
+            default = None if optional else row.default_at("command")
+            # Type checkers cannot read a type that is computed.
+            typed = Annotated.__class_getitem__((kind if default is not None else kind | None, option_for(name)))  # type: ignore[attr-defined]
+            own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=typed))
+        read.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+        return read
 
-        @functools.wraps(command)
-        def with_options(**values: Any) -> None:
-            command(**{place: read(**{name: values.pop(name) for name in options})}, **values)
-
-        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        with_options.__annotations__ = {one.name: one.annotation for one in parameters}
-        return with_options
-
-    return expanded
-
-
-def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameter ``settings`` of a command by an option for every setting whose option is its value.
-
-    The command gets their values by name.
-    """
-    rows = {name: row for name, row in SETTINGS.items() if name in OF_REQUESTS - READ_BY_HAND and row.command}
-    defaults = {name: row.default_at("command") for name, row in rows.items()}
-    return takes_options("settings", {name: annotated(name) for name in rows}, dict, defaults)(command)
+    return completed
 
 
 def argument(metavar: str, text: str) -> Any:
@@ -137,26 +114,18 @@ CONDITIONS_HELP = (
 
 SiteFile = Annotated[Path, argument("SITE.toml", "Settings of the site, as eigenmesh site init writes them.")]
 Sources = Annotated[list[str], argument("DATA", SOURCES_HELP)]
-SplitName = Annotated[str | None, option(DATA, "NAME", SPLIT_HELP)]
 Missing = Annotated[str, option_for("missing")]
 Scale = Annotated[bool, option(DATA, None, "Divide each column by its pooled standard deviation.", "--scale")]
-Binomial = Annotated[bool, option(DATA, None, BINOMIAL_HELP, "--binomial")]
 Partition = Annotated[str, option(DATA, "NAME", PARTITION_HELP, show_default=False)]
-Nodes = Annotated[int | None, option(NETWORK, "M", NODES_HELP, min=1)]
-Topology = Annotated[str, option(NETWORK, "NAME|FILE", NETWORKS_HELP, show_default=False)]
-WeightsName = Annotated[str, option(NETWORK, "NAME", WEIGHTS_HELP, "--weights", show_default=False)]
 AveragingName = Annotated[str, option_for("averaging")]
 TransportName = Annotated[str | None, option(NETWORK, "NAME", TRANSPORT_HELP, "--transport")]
 ConditionsPath = Annotated[Path | None, option(NETWORK, "FILE.toml", CONDITIONS_HELP, "--conditions")]
-Components = Annotated[str | None, option(METHOD, "K", COMPONENTS_HELP, "--components", "-k")]
 ComponentCount = Annotated[int | None, option(METHOD, "K", "Number (5 by default).", "--components", "-k", min=1)]
-SolverName = Annotated[str, option(METHOD, "NAME", SOLVER_HELP, "--solver", show_default=False)]
 Tol = Annotated[float, option_for("tol")]
 MaxRounds = Annotated[int, option_for("max_rounds")]
 CovarianceName = Annotated[str, option_for("covariance")]
 Seed = Annotated[int, option(METHOD, "N", "Seed of split, graph and start.", min=0)]
 DrawnSeed = Annotated[int | None, option(METHOD, "N", "Of split, graph and start, which is random by default.", min=0)]
-CostsText = Annotated[str | None, option(METHOD, "A=1,B=2,..", COSTS_HELP, "--costs")]
 ArraysFile = Annotated[Path | None, option(OUTPUT, "FILE.npz", "Write components, variances, mean and more.", "--out")]
 NumbersFile = Annotated[
     str | None, option(OUTPUT, "FILE|-", "Write certificate, cost and settings; - to print.", "--json")
@@ -187,44 +156,101 @@ def read_costs(text: str | None) -> Costs:
     return replace(Costs(), **given)
 
 
+def parse_components(text: str | None) -> int | float | None:
+    """K as a whole number, or as a share of the variance strictly between 0 and 1; None stays None."""
+    if text is None:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if number >= 1 and number.is_integer() and "." not in text:
+        return int(number)
+    if not 0 < number < 1:
+        raise InputError(f"--components {text} must be a whole number of at least 1, or a share between 0 and 1.")
+    return number
+
+
+def parse_solver(text: str) -> Solver | str:
+    """The solver of --solver, with its settings; "auto" for the choice of the planner."""
+    canonical_name("solver", re.split("[:,]", text)[0], ["auto", *SOLVERS])
+    if find_name(text, ["auto"]) is not None:
+        return "auto"
+    solvers = parse_solvers(text)
+    if len(solvers) > 1:
+        raise InputError(f"--solver {text} names {len(solvers)} solvers; give one.")
+    return solvers[0]
+
+
+def parse_solvers(text: str, kinds: Mapping[str, Any] = SOLVERS) -> list[Solver]:
+    """Solvers from ``name:field=value,field=value,name``: a part without a colon or an equals sign is a new name."""
+    parts: list[tuple[str, dict[str, Any]]] = []
+    for part in (piece.strip() for piece in text.split(",")):
+        name, colon, setting = part.partition(":")
+        if not colon and "=" in part:
+            name, setting = "", part
+        if name or not (setting and parts):
+            parts.append((canonical_name("solver", name or part, kinds), {}))
+        if setting or colon:
+            name, settings = parts[-1]
+            key, value = _setting(name, setting, kinds)
+            settings[key] = value
+    solvers = [kinds[name](**settings) for name, settings in parts]
+    if len(set(solvers)) < len(solvers):
+        raise InputError(f"--solvers {text} names a solver twice with the same settings; leave one out.")
+    return solvers
+
+
+def _setting(name: str, text: str, kinds: Mapping[str, Any]) -> tuple[str, Any]:
+    key, equals, value = (piece.strip() for piece in text.partition("="))
+    if not equals or not value:
+        raise InputError(f"settings of a solver are written {name}:field=value; got {text!r}.")
+    key = canonical_name(f"setting of {name}", key, [known.name for known in fields(kinds[name])])
+    if value.lower() in ("auto", "none"):
+        return key, "auto" if value.lower() == "auto" else None
+    for kind in (int, float):
+        with suppress(ValueError):
+            return key, kind(value)
+    raise InputError(f"{key} of {name} must be a number, or auto where the solver allows it; got {value!r}.")
+
+
+# Groups of options: a command has one parameter for each, and the function below gives its value.
+
+
 # Of text files, each with an example.
 TEXT = {"header": "no", "delimiter": "tab", "decimal": ",", "encoding": "latin-1"}
 TEXT_HELP = f"How to read text: {', '.join(map('='.join, TEXT.items()))}. Can be repeated."
 Text = str | None
-# Parameters of a command, in the order of its help.
-TABLE_OPTIONS: dict[str, Any] = {
-    "columns": Annotated[Text, option(DATA, "A,B,..", "Use only these columns: names, or numbers from 0.")],
-    "drop": Annotated[Text, option(DATA, "A,B,..", "Leave these columns out.")],
-    "id_column": Annotated[Text, option(DATA, "NAME", "Names of the samples, copied to the scores.")],
-    "label_column": Annotated[Text, option(DATA, "NAME", "Labels of the samples.")],
-    "weight_column": Annotated[Text, option(DATA, "NAME", "How many samples a row stands for.")],
-    "category": Annotated[
+
+
+Columns = Annotated[Text, option(DATA, "A,B,..", "Use only these columns: names, or numbers from 0.")]
+Dropped = Annotated[Text, option(DATA, "A,B,..", "Leave these columns out.")]
+LabelColumn = Annotated[Text, option(DATA, "NAME", "Labels of the samples.")]
+
+
+def read_columns(columns: Columns = None, drop: Dropped = None, label_column: LabelColumn = None) -> TableOptions:
+    """Which columns of tables are used, for commands that compare solvers."""
+    return read_table_options(columns, drop, label_column=label_column)
+
+
+def read_table_options(
+    columns: Columns = None,
+    drop: Dropped = None,
+    id_column: Annotated[Text, option(DATA, "NAME", "Names of the samples, copied to the scores.")] = None,
+    label_column: LabelColumn = None,
+    weight_column: Annotated[Text, option(DATA, "NAME", "How many samples a row stands for.")] = None,
+    category: Annotated[
         list[str] | None, option(DATA, "NAME=A,B,..", "Levels that become columns of 0 and 1. Can be repeated.")
-    ],
-    "text": Annotated[list[str] | None, option(DATA, "NAME=VALUE", TEXT_HELP)],
-    "layer": Annotated[Text, option(DATA, "NAME", "Of a .h5 or .h5ad file; X by default.")],
-}
-
-
-def takes_table(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameter ``table`` of a command by all options of tables; it gets a TableOptions."""
-    return takes_options("table", TABLE_OPTIONS, _read_table)(command)
-
-
-def _read_table(
-    *,
-    columns: str | None,
-    drop: str | None,
-    category: Sequence[str] | None,
-    text: Sequence[str] | None,
-    layer: str | None,
-    **special: str | None,
+    ] = None,
+    text: Annotated[list[str] | None, option(DATA, "NAME=VALUE", TEXT_HELP)] = None,
+    layer: Annotated[Text, option(DATA, "NAME", "Of a .h5 or .h5ad file; X by default.")] = None,
 ) -> TableOptions:
-    """The typed texts as TableOptions."""
+    """How tables are read."""
     lists = {
         name: None if typed is None else list(map(_column, _words(typed) or [""]))
         for name, typed in (("columns", columns), ("drop", drop))
     }
+    special = {"id_column": id_column, "label_column": label_column, "weight_column": weight_column}
     named = {name: _column(typed) for name, typed in special.items() if typed is not None}
     written = dict(map(_text, text or ()))
     return TableOptions.of(**lists, **named, **written, layer=layer, categories=dict(map(_category, category or ())))
@@ -255,39 +281,58 @@ def _category(text: str) -> tuple[str, list[str]]:
     return name.strip(), _words(levels)
 
 
+def read_where(
+    split: Annotated[str | None, option(DATA, "NAME", SPLIT_HELP)] = None,
+    nodes: Annotated[int | None, option(NETWORK, "M", NODES_HELP, min=1)] = None,
+    topology: Annotated[str, option(NETWORK, "NAME|FILE", NETWORKS_HELP, show_default=False)] = "erdos_renyi",
+    weights: Annotated[str, option(NETWORK, "NAME", WEIGHTS_HELP, "--weights", show_default=False)] = "auto",
+) -> dict[str, Any]:
+    """How samples are spread over the nodes of a network: parameters of ``Spread``."""
+    return {"topology": topology, "n_nodes": nodes, "weights": weights, "split": split}
+
+
+@takes({name: row for name, row in SETTINGS.items() if name in OF_REQUESTS - READ_BY_HAND and row.command})
+def read_method(
+    components: Annotated[str | None, option(METHOD, "K", COMPONENTS_HELP, "--components", "-k")] = None,
+    solver: Annotated[str, option(METHOD, "NAME", SOLVER_HELP, "--solver", show_default=False)] = "auto",
+    scale: Scale = False,
+    binomial: Annotated[bool, option(DATA, None, BINOMIAL_HELP, "--binomial")] = False,
+    costs: Annotated[str | None, option(METHOD, "A=1,B=2,..", COSTS_HELP, "--costs")] = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """What is asked of a fit: settings of a request, but for its seed."""
+    wanted = parse_components(components)
+    return {
+        **settings,
+        "n_components": wanted or DEFAULT_COMPONENTS,
+        "at_most": wanted is None,
+        "solver": parse_solver(solver),
+        "scale": "binomial" if binomial else scale,
+        "costs": read_costs(costs),
+    }
+
+
 STREAM_HELP = "Batch by batch: the files of a folder (several: one per node), or runs of rows."
-STREAM_OPTIONS: dict[str, Any] = {
-    "stream": Annotated[bool | None, option(STREAM, None, STREAM_HELP, "--stream")],
-    "batch_rows": Annotated[int | None, option(STREAM, "N", "Rows per batch of a file; 1,000 by default.", min=1)],
-    # The parameters of StreamingPCA that have an option; None where it was not given.
-    **{name: annotated(name, optional=True) for name, row in A_STREAM.items() if name not in ONE_FIT and row.command},
-}
 
 
-class StreamOptions(NamedTuple):
-    """Options of a stream.
-
-    Attributes
-    ----------
-    batch_rows : int or None
-        Rows of a file per batch; None for the default.
-    of_the_estimator : dict
-        The given options that are parameters of ``StreamingPCA``, under the same names.
-    """
-
-    batch_rows: int | None
-    of_the_estimator: dict[str, Any]
-
-
-def takes_stream(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameter ``batches`` of a command by these options; it gets StreamOptions, or None for no stream."""
-    return takes_options("batches", STREAM_OPTIONS, _read_stream)(command)
-
-
-def _read_stream(*, stream: bool | None, batch_rows: int | None, **settings: Any) -> StreamOptions | None:
+# The parameters of StreamingPCA that have an option.
+@takes({name: row for name, row in A_STREAM.items() if name not in ONE_FIT and row.command}, optional=True)
+def read_stream(
+    stream: Annotated[bool, option(STREAM, None, STREAM_HELP, "--stream")] = False,
+    batch_rows: Annotated[int | None, option(STREAM, "N", "Rows per batch of a file; 1,000 by default.", min=1)] = None,
+    **settings: Any,
+) -> dict[str, Any] | None:
+    """The rows per batch, and the given parameters of ``StreamingPCA``; None for no stream."""
     given = {name: value for name, value in settings.items() if value is not None}
     if stream:
-        return StreamOptions(batch_rows, given)
+        return {"batch_rows": batch_rows, **given}
     for name in given if batch_rows is None else ["batch_rows"]:
         raise InputError(f"--{name.replace('_', '-')} needs --stream; add --stream, or leave it out.")
     return None
+
+
+Table = Annotated[TableOptions, read_table_options]
+SomeColumns = Annotated[TableOptions, read_columns]
+Where = Annotated[dict[str, Any], read_where]
+Method = Annotated[dict[str, Any], read_method]
+Stream = Annotated[dict[str, Any] | None, read_stream]

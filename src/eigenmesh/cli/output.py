@@ -8,24 +8,30 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy
 
 from eigenmesh import __version__
 from eigenmesh.atomic_write import require_writable, save_json, save_text
-from eigenmesh.cli.problem import IMAGE_SHAPES, RANK, Problem, has_rank, with_rank
+from eigenmesh.cli.messages import Messages
+from eigenmesh.data import FeatureShards
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.events import Entry
-from eigenmesh.fitting import Fit, model_of
+from eigenmesh.fitting import Fit, NodeData, model_of
+from eigenmesh.fitting.problem import RANK, has_rank, with_rank
+from eigenmesh.graphs import Weights
 from eigenmesh.model import Model, write_model
-from eigenmesh.report import require_picture
+from eigenmesh.report import require_picture, run_picture, save_picture
+from eigenmesh.report.pictures import describe_network
 from eigenmesh.transports import Transport
 
 STANDARD_OUTPUT = "-"
+# Data sets whose samples are images; their components are drawn as images.
+IMAGE_SHAPES = {"digits": (8, 8), "mnist": (28, 28), "cifar10": (32, 32)}
 # Limits that keep a report below a megabyte.
 MOST_COMPONENTS, MOST_LOADINGS, MOST_POINTS = 12, 10, 1500
 NOTHING: Mapping[str, Any] = {}
@@ -95,10 +101,17 @@ class Outputs:
             written.append(Path(self.numbers))
         return written
 
-    def print(self, numbers: dict[str, Any]) -> None:
-        """Print the numbers, if standard output is where they go; after all files are written."""
+    def print(self, messages: Messages, numbers: dict[str, Any], written: Sequence[Path]) -> None:
+        """Print the numbers, if standard output is where they go, and the paths of the files that were written."""
         if self.numbers == STANDARD_OUTPUT:
             print(json.dumps(numbers, indent=2, allow_nan=False))
+        for path in (*written, *([] if self.events is None else [self.events])):
+            messages.print(f"wrote {path}")
+
+
+def of_node(link: Transport, messages: Messages, outputs: Outputs) -> tuple[Messages, Outputs]:
+    """Messages and outputs of one node: only node 0 prints, and only it writes files without {rank} in their name."""
+    return (messages if link.rank == 0 else Messages.silent()), outputs.of_rank(link.rank)
 
 
 def _may_be_the_same(one: str, other: str) -> bool:
@@ -114,12 +127,43 @@ def wait_until_all_have_written(transport: Transport | None) -> None:
         transport.all_gather(np.zeros(1))
 
 
-def write_fit_report(path: Path, entries: Sequence[Entry], fitted: Fit, problem: Problem) -> Path:
+def title_of(data: NodeData) -> str:
+    """Title of pages and pictures."""
+    return f"PCA of {data.name}"
+
+
+def facts_of(data: NodeData, n_samples: float) -> dict[str, str]:
+    """The samples and their network in words; ``n_samples`` counts those of all nodes."""
+    shards = data.shards
+    by_columns = isinstance(shards, FeatureShards)
+    what = "columns" if by_columns else "samples"
+    sizes = [block.n_features if by_columns else block.n_rows for block in shards.blocks]
+    each = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
+    where = "per node" if len(sizes) == shards.n_nodes else f"at node {shards.ids[0]}"
+    return {
+        "data": f"{data.name}: {n_samples:,} samples of {shards.n_features:,} features",
+        "split": f"{data.split}: {each} {what} {where}",
+        # No option names a network that changes.
+        "network": f"{data.topology}: {describe_network(cast(Weights, data.weights))}",
+    }
+
+
+def draw_fit(path: Path, fitted: Fit, title: str, name: str = "") -> Path:
+    """Draw the network and the convergence of a fit; of a data set of images, by ``name``, also the components."""
+    result = replace(fitted.result, components=fitted.components)
+    shown: Any = {"names": fitted.facts.node_names, "image_shape": IMAGE_SHAPES.get(name)}
+    shown["total_variance"] = fitted.total_variance
+    return save_picture(
+        run_picture(cast(Weights, fitted.weights), result, fitted.request.tol, title=title, **shown), path
+    )
+
+
+def write_fit_report(path: Path, entries: Sequence[Entry], fitted: Fit, data: NodeData) -> Path:
     """Write the report of a fit with these events."""
-    facts, scores = problem.facts(fitted.moments.n_samples), _scores(fitted, problem)
+    facts, scores = facts_of(data, fitted.moments.n_samples), _scores(fitted, data)
     more = {} if scores is None else {"scores": scores}
     seed = [] if fitted.request.seed is not None else ["--seed", str(fitted.result.seed)]
-    return write_report(path, entries, fitted, problem.title, facts, IMAGE_SHAPES.get(problem.name), more, seed)
+    return write_report(path, entries, fitted, title_of(data), facts, IMAGE_SHAPES.get(data.name), more, seed)
 
 
 def write_report(
@@ -161,10 +205,10 @@ def components_of(model: Model, bounds: Sequence[float], shape: tuple[int, int] 
     return {**found, "loadings": [[(names[at], float(one[at])) for at in order] for one, order in pairs]}
 
 
-def _scores(fitted: Fit, problem: Problem) -> dict[str, Any] | None:
+def _scores(fitted: Fit, data: NodeData) -> dict[str, Any] | None:
     """Scores of some samples of every node on the first two components; None if this process has one node only."""
-    shards, moments = problem.shards, fitted.moments
-    if problem.transport is not None or len(fitted.result.components) < 2:
+    shards, moments = data.shards, fitted.moments
+    if data.transport is not None or len(fitted.result.components) < 2:
         return None
     names = fitted.facts.node_names or tuple(str(node) for node in range(shards.n_nodes))
     each, points = max(1, MOST_POINTS // shards.n_nodes), []

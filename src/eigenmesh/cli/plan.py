@@ -3,41 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from eigenmesh.averaging import Tree
 from eigenmesh.cli import options
-from eigenmesh.cli.fit import DEFAULT_COMPONENTS
 from eigenmesh.cli.messages import Messages
-from eigenmesh.cli.options import takes_table
-from eigenmesh.cli.problem import parse_components, parse_solver, read_problem
+from eigenmesh.cli.output import facts_of
 from eigenmesh.cli.simulate import DEFAULT_SOLVERS, conditions_of, in_order, solvers_named
-from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError
-from eigenmesh.fitting import Request
+from eigenmesh.fitting import Request, Spread
 from eigenmesh.fitting import plan as make_plan
 from eigenmesh.rehearsal.simulation import simulate as run_in_virtual_time
 from eigenmesh.report.tables import facts_table, plan_table
 
 
-@takes_table
-@options.takes_settings
 def plan(
     data: options.Sources,
-    table: TableOptions,
-    settings: dict[str, Any],
-    split: options.SplitName = None,
-    scale: options.Scale = False,
-    binomial: options.Binomial = False,
-    nodes: options.Nodes = None,
-    topology: options.Topology = "erdos_renyi",
-    weights: options.WeightsName = "auto",
-    components: options.Components = None,
-    solver: options.SolverName = "auto",
+    table: options.Table,
+    where: options.Where,
+    method: options.Method,
     seed: options.Seed = 0,
-    costs: options.CostsText = None,
     conditions: options.ConditionsPath = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Show every averaging, not only each solver's best.")
@@ -58,26 +45,17 @@ def plan(
       and solvers that do not, under these latencies, losses, speeds and outages, and says which is the quickest.
     """
     messages = Messages.of()
-    request = Request.parse(
-        **settings,
-        n_components=parse_components(components) or DEFAULT_COMPONENTS,
-        at_most=components is None,
-        solver=parse_solver(solver),
-        scale="binomial" if binomial else scale,
-        random_state=seed,
-        costs=options.read_costs(costs),
-    )
-    problem = read_problem(
-        messages, data, request.layout_seed, table=table, split=split, nodes=nodes, topology=topology, weights=weights
-    )
+    request = Request.parse(**method, random_state=seed)
+    with messages.waiting("reading the data"):
+        problem = Spread(**where, seed=request.layout_seed).of_words(data, table)
     under = None if conditions is None else conditions_of(problem, conditions)
     if under is not None and (request.masked or not isinstance(request.n_components, int)):
         raise InputError(
             "--conditions needs a whole number for --components and --privacy open; change these, or leave it out."
         )
     with messages.waiting("planning") as sign:
-        planned = make_plan(request, problem.data, report=None if sign is None else sign.update)
-    messages.print(facts_table({**problem.facts(planned.n_samples), "components": f"{planned.n_components:g}"}))
+        planned = make_plan(request, problem, report=None if sign is None else sign.update)
+    messages.print(facts_table({**facts_of(problem, planned.n_samples), "components": f"{planned.n_components:g}"}))
     messages.print(plan_table(planned, everything))
     messages.print(f"{planned.reason} Forecast from {planned.rehearsed_on}.")
     if under is not None:
@@ -86,7 +64,5 @@ def plan(
         found = {}
         for each in solvers_named(DEFAULT_SOLVERS, request.tol):
             with messages.waiting(f"simulating {each.name}"):
-                found[each.name] = run_in_virtual_time(
-                    replace(asked, solver=each), problem.data, given, names, seed=seed
-                )
+                found[each.name] = run_in_virtual_time(replace(asked, solver=each), problem, given, names, seed=seed)
         messages.print(in_order(found))

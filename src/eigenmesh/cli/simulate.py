@@ -10,18 +10,15 @@ from typing import Annotated, Any
 import typer
 
 from eigenmesh.cli import options
-from eigenmesh.cli.fit import DEFAULT_COMPONENTS
 from eigenmesh.cli.messages import Messages
-from eigenmesh.cli.options import METHOD, option, takes_table
-from eigenmesh.cli.output import Outputs, save_page
-from eigenmesh.cli.problem import Problem, parse_solvers, read_problem
+from eigenmesh.cli.options import METHOD, option, parse_solvers
+from eigenmesh.cli.output import Outputs, facts_of, save_page, title_of
 from eigenmesh.cli.process import NOT_CONVERGED
-from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError
 from eigenmesh.events import Entry, EventLog, event_log
 from eigenmesh.experiments.figures import seconds_picture
 from eigenmesh.experiments.problems import leading_eigenvectors, pooled_covariance
-from eigenmesh.fitting import Request, prepare
+from eigenmesh.fitting import NodeData, Request, Spread, prepare
 from eigenmesh.graphs import Weights
 from eigenmesh.iteration import DEFAULT_TOL
 from eigenmesh.rehearsal import Conditions, read_conditions
@@ -43,17 +40,13 @@ MOST_ROUNDS = 20_000
 REMARKS = {BlockKrylov.name: " (which needs every link of a tree)"}
 
 
-@takes_table
 def simulate(
     data: options.Sources,
-    table: TableOptions,
+    table: options.SomeColumns,
+    where: options.Where,
     conditions: options.ConditionsPath = None,
     solvers: SolverNames = DEFAULT_SOLVERS,
-    split: options.SplitName = None,
-    missing: options.Missing = "error",
     scale: options.Scale = False,
-    nodes: options.Nodes = None,
-    topology: options.Topology = "erdos_renyi",
     components: options.ComponentCount = None,
     tol: options.Tol = DEFAULT_TOL,
     max_rounds: options.MaxRounds = MOST_ROUNDS,
@@ -82,25 +75,23 @@ def simulate(
     Outputs(None, None, plot, events, report).check(data)
     chosen = solvers_named(solvers, tol)
     request = Request.parse(
-        n_components=components or DEFAULT_COMPONENTS,
+        n_components=components or options.DEFAULT_COMPONENTS,
         at_most=components is None,
         averaging="tree",
         tol=tol,
         max_rounds=max_rounds,
         scale=scale,
-        missing=missing,
         random_state=seed,
     )
-    problem = read_problem(
-        messages, data, request.layout_seed, table=table, split=split, nodes=nodes, topology=topology
-    )
+    with messages.waiting("reading the data"):
+        problem = Spread(**where, seed=request.layout_seed).of_words(data, table)
     names, under = conditions_of(problem, conditions)
     with messages.waiting("computing the true components"):
-        prepared = prepare(request, problem.data)
+        prepared = prepare(request, problem)
         pooled = pooled_covariance(prepared.covariance, prepared.facts.n_nodes)
         _, truth = leading_eigenvectors(pooled, int(prepared.n_components))
-    title = f"{problem.title}, in virtual time"
-    facts, found, entries = problem.facts(prepared.moments.n_samples), {}, list[Entry]()
+    title = f"{title_of(problem)}, in virtual time"
+    facts, found, entries = facts_of(problem, prepared.moments.n_samples), {}, list[Entry]()
     with messages.page(title) as page:
         with event_log(events, page, entries.append) as log:
             at_start = EventLog(*log.listeners, clock=lambda: 0.0)
@@ -109,7 +100,7 @@ def simulate(
             for solver in chosen:
                 with messages.waiting(f"simulating {solver.name}"):
                     asked = replace(request, solver=solver)
-                    result = run_in_virtual_time(asked, problem.data, under, names, truth, seed, log.listeners)
+                    result = run_in_virtual_time(asked, problem, under, names, truth, seed, log.listeners)
                     found[solver.name] = result
         if plot is not None:
             _draw(plot, problem, found)
@@ -127,7 +118,7 @@ def simulate(
     raise typer.Exit(0 if converged else NOT_CONVERGED)
 
 
-def conditions_of(problem: Problem, path: Path | None) -> tuple[tuple[str, ...], Conditions]:
+def conditions_of(problem: NodeData, path: Path | None) -> tuple[tuple[str, ...], Conditions]:
     """Names of the nodes, and the conditions of their links and machines: from a file, or the default ones."""
     names = problem.shards.node_names or tuple(str(node) for node in range(problem.shards.n_nodes))
     if not isinstance(problem.weights, Weights):
@@ -189,7 +180,7 @@ def _numbers(each: Simulated) -> dict[str, Any]:
     }
 
 
-def _draw(plot: Path, problem: Problem, found: dict[str, Simulated]) -> None:
+def _draw(plot: Path, problem: NodeData, found: dict[str, Simulated]) -> None:
     about = f"{problem.topology}, {problem.shards.n_nodes} nodes, {problem.split} split"
     curves = {name: each.curve for name, each in found.items() if len(each.curve)}
     save_picture(seconds_picture(curves, problem.name, about), plot)

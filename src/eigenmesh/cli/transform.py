@@ -11,13 +11,11 @@ import numpy as np
 from eigenmesh.atomic_write import require_writable
 from eigenmesh.cli import options
 from eigenmesh.cli.messages import Messages
-from eigenmesh.cli.options import takes_table
 from eigenmesh.data import (
     EIGENVEC,
     H5AD,
     Filling,
     Table,
-    TableOptions,
     kind_of,
     read_table,
     save_h5ad,
@@ -40,12 +38,11 @@ QUIET_HELP = "With --monitor: normal samples that were not in the fit, to set th
 FORMS = {EIGENVEC: (".bed", ".pgen"), H5AD: (H5AD,)}
 
 
-@takes_table
 def transform(
     data: Annotated[Path, options.argument("DATA", f"A file: {options.FILE_KINDS}.")],
     model: Annotated[Path, options.option(None, "FILE.npz", MODEL_HELP)],
     out: Annotated[Path, options.option(None, "FILE", OUT_HELP)],
-    table: TableOptions,
+    table: options.Table,
     missing: Annotated[str, options.option(options.DATA, "error|mean|least-squares", MISSING_HELP)] = "error",
     whiten: Annotated[bool, options.option(None, None, WHITEN_HELP, "--whiten")] = False,
     new_samples: Annotated[bool, options.option(None, None, NEW_HELP, "--new-samples")] = False,

@@ -6,35 +6,19 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 from sklearn.base import clone
 
 from eigenmesh.coordinators import is_dask
-from eigenmesh.data import FeatureShards, Shards, Source, as_narwhals, as_source, expand, is_frame, split_by_name
+from eigenmesh.data import FeatureShards, Shards, Table, as_narwhals, as_source, is_frame
 from eigenmesh.errors import InputError
 from eigenmesh.estimator.projection import FittedPCA, takes_settings
 from eigenmesh.events import EventLog, Listener
-from eigenmesh.fitting import (
-    PARTITIONS,
-    ColumnData,
-    Costs,
-    Data,
-    NodeData,
-    Plan,
-    count_nodes,
-    fit,
-    fit_at_every_node,
-    node_data,
-    parse_weights,
-    plan,
-    prepare,
-)
+from eigenmesh.fitting import ColumnData, Costs, Data, NodeData, Plan, Spread, fit, fit_at_every_node, plan, prepare
 from eigenmesh.settings import ONE_FIT, OfOneFit
 from eigenmesh.transports import Transport, transport_by_name, transport_kind
-from eigenmesh.words import canonical_name
 
 if TYPE_CHECKING:
     from eigenmesh.coordinators.dask import DaskData
@@ -74,6 +58,11 @@ def event_log(pca: Any, stack: ExitStack, keep: bool = True) -> EventLog:
     return EventLog(*listeners)
 
 
+def spread_of(pca: Any, seed: int, transport: Transport | None) -> Spread:
+    """How the estimator spreads samples over its network."""
+    return Spread(pca.topology, pca.n_nodes, pca.weights, pca.split, pca.partition, seed, transport)
+
+
 def data_for(
     pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None, sample_weight: Any = None
 ) -> Data:
@@ -82,19 +71,26 @@ def data_for(
         if sample_weight is not None:
             raise InputError("dask data take no sample_weight; repeat the rows, or compute() the data.")
         return data_of_dask(pca, X, nodes)
-    if transport is None:
-        shards = _shards(pca, X, y, nodes, seed, sample_weight)
-    else:
-        shards = _own_shards(pca, X, y, nodes, transport).weighted([sample_weight])
-    if pca.n_nodes not in (None, shards.n_nodes):
-        raise InputError(f"n_nodes = {pca.n_nodes}, but data and network have {shards.n_nodes} nodes; leave it out.")
-    weights = parse_weights(pca.topology, pca.weights, shards.n_nodes, seed, shards.node_names)
-    return node_data(shards, weights, transport)
-
-
-def _kind(pca: Any) -> type[Shards]:
-    """The class of the data: shards of rows or, if columns are split, of columns."""
-    return PARTITIONS[canonical_name("partition", pca.partition, PARTITIONS)]
+    spread, own = spread_of(pca, seed, transport), transport is not None
+    X = [X] if isinstance(X, str | os.PathLike) else X
+    if own and (y is not None or nodes is not None):
+        raise InputError("y= and nodes= split one array; with a transport this process is one node.")
+    if isinstance(X, Shards) or is_parts(X):
+        if own and not isinstance(X, Shards):
+            raise InputError("with a transport this process is one node: give its own samples, not a list of parts.")
+        if nodes is not None:
+            raise InputError("nodes= goes with one array; the data given are already in parts.")
+        data = spread.of_parts(X, [sample_weight] if own and sample_weight is not None else sample_weight)
+        _set_features(pca, data.shards)
+        return data
+    if spread.kind is FeatureShards and isinstance(nodes, str):
+        raise InputError(f"nodes={nodes!r} is for samples; where columns are split, give one entry per column.")
+    X, nodes = nodes_from_column(pca, X, nodes)
+    names = as_narwhals(X, "X").columns if is_frame(X) else None
+    checked = pca._checked(X, reset=True, fewest=1 if own else 2)
+    source = as_source(checked, feature_names=None if names is None else tuple(map(str, names)))
+    table = Table(source, labels=y, weights=sample_weight)
+    return spread.of_own(table) if own else spread.of_table(table, nodes)
 
 
 def data_of_dask(pca: Any, X: Any, nodes: Any, first: bool = True) -> DaskData:
@@ -117,41 +113,6 @@ def data_of_dask(pca: Any, X: Any, nodes: Any, first: bool = True) -> DaskData:
     return data
 
 
-def _own_shards(pca: Any, X: Any, y: Any, nodes: Any, transport: Transport) -> Shards:
-    if y is not None or nodes is not None:
-        raise InputError("y= and nodes= split one array; with a transport this process is one node.")
-    if is_parts(X):
-        raise InputError("with a transport this process is one node: give its own samples, not a list of parts.")
-    if isinstance(X, Shards):
-        return _shards(pca, X, None, None, 0, None)
-    X = _with_names(pca, X, fewest=1)
-    return _kind(pca).from_list([X], ids=[transport.rank], n_nodes=transport.size)
-
-
-def _shards(pca: Any, X: Any, y: Any, nodes: Any, seed: int, sample_weight: Any) -> Shards:
-    kind = _kind(pca)
-    X = [X] if isinstance(X, str | os.PathLike) else X
-    if isinstance(X, Shards) or is_parts(X):
-        if nodes is not None:
-            raise InputError("nodes= goes with one array; the data given are already in parts.")
-        shards = X if isinstance(X, Shards) else _from_parts(X, kind)
-        if type(shards) is not kind:
-            raise InputError(f"partition = {pca.partition!r} is for {kind.__name__}; got {type(shards).__name__}.")
-        _set_features(pca, shards)
-        return shards if sample_weight is None else shards.weighted(_weights_of_parts(X, sample_weight, shards))
-    by_columns = issubclass(kind, FeatureShards)
-    if by_columns and isinstance(nodes, str):
-        raise InputError(f"nodes={nodes!r} is for samples; where columns are split, give one entry per column.")
-    X, nodes = nodes_from_column(pca, X, nodes)
-    X = _with_names(pca, X)
-    if nodes is not None:
-        return kind.from_labels(X, nodes).weighted_rows(sample_weight)
-    n_rows = X.shape[0] if sample_weight is None else int(np.count_nonzero(np.asarray(sample_weight)))
-    n_nodes = count_nodes(pca.topology, pca.n_nodes, X.shape[1] if by_columns else n_rows)
-    # The labels y belong to samples, so they cannot split columns.
-    return kind.from_array(X, n_nodes, split_by_name(pca.split, seed), None if by_columns else y, sample_weight)
-
-
 def _set_features(pca: Any, shards: Shards) -> None:
     """Set the number and names of columns on the estimator, for data that scikit-learn has not checked."""
     pca.n_features_in_ = shards.n_features
@@ -160,23 +121,6 @@ def _set_features(pca: Any, shards: Shards) -> None:
     elif hasattr(pca, "feature_names_in_"):
         # Left over from an earlier fit.
         del pca.feature_names_in_
-
-
-def _weights_of_parts(X: Any, sample_weight: Any, shards: Shards) -> list[Any]:
-    """Weights for each part: a list of arrays in their order, or a dict with their names."""
-    names = list(X) if isinstance(X, Mapping) else None
-    if isinstance(sample_weight, Mapping) and names is not None and set(sample_weight) == set(names):
-        return [sample_weight[name] for name in names]
-    if isinstance(sample_weight, Mapping) or len(sample_weight) != len(shards.blocks):
-        raise InputError(f"sample_weight must have one array for each of {len(shards.blocks)} parts of the data.")
-    return list(sample_weight)
-
-
-def _with_names(pca: Any, X: Any, fewest: int = 2) -> Source:
-    """Samples that scikit-learn has checked, with their feature names."""
-    names = as_narwhals(X, "X").columns if is_frame(X) else None
-    checked = pca._checked(X, reset=True, fewest=fewest)
-    return as_source(checked, feature_names=None if names is None else tuple(map(str, names)))
 
 
 def nodes_from_column(pca: Any, X: Any, nodes: Any) -> tuple[Any, Any]:
@@ -193,18 +137,6 @@ def nodes_from_column(pca: Any, X: Any, nodes: Any) -> tuple[Any, Any]:
             f"X has no column {column!r} for nodes=; its columns are {', '.join(map(str, frame.columns[:10]))}."
         )
     return frame.drop(column).to_native(), frame[column].to_numpy()
-
-
-def _from_parts(X: Any, kind: type[Shards]) -> Shards:
-    """One node per matrix or file; the keys of a dict are the names of the nodes."""
-    names, parts = (tuple(map(str, X)), list(X.values())) if isinstance(X, Mapping) else (None, list(X))
-    if all(isinstance(part, str | os.PathLike) for part in parts):
-        files = expand(parts)
-        if len(files) < 2:
-            raise InputError(f"{files[0]} is one file; read it with eigenmesh.data.read_table, and give its X.")
-        shards = kind.from_files(files)
-        return shards if names is None else replace(shards, node_names=names)
-    return kind.from_list(parts, node_names=names)
 
 
 def is_parts(X: Any) -> bool:

@@ -364,6 +364,8 @@ class FittedPCA(Projection):
     n_nodes: int | None
     weights: str
     split: str | Split
+    # What the nodes split; a parameter only of some estimators.
+    partition: str = "samples"
     tol: float
     scale: Scaling
     device: str | None

@@ -30,10 +30,9 @@ from eigenmesh.data import (
     is_device_array,
     require_exact,
     rows_by_value,
-    split_by_name,
 )
 from eigenmesh.errors import DataError, InputError, TooFewSamplesError, warn_user
-from eigenmesh.estimator.pca import connect, data_of_dask, event_log, is_parts, nodes_from_column
+from eigenmesh.estimator.pca import connect, data_of_dask, event_log, is_parts, nodes_from_column, spread_of
 from eigenmesh.estimator.projection import FittedPCA, takes_settings
 from eigenmesh.events import BatchChecked, EventLog
 from eigenmesh.fitting import (
@@ -42,10 +41,8 @@ from eigenmesh.fitting import (
     Monitor,
     Request,
     StreamData,
-    count_nodes,
     fit,
     fit_at_every_node,
-    parse_weights,
     place_of,
     prepare,
     renewed,
@@ -219,9 +216,9 @@ def _owners(
     pca: StreamingPCA, n_rows: int, y: Any, nodes: Any, seed: int, stream: StreamState | None
 ) -> tuple[Sequence[Any], np.ndarray]:
     """The labels of the nodes, and the number of the node that has each row: (n,)."""
-    fixed = pca.n_nodes is not None or not isinstance(pca.topology, str)
+    fixed, spread = pca.n_nodes is not None or not isinstance(pca.topology, str), spread_of(pca, seed, None)
     if nodes is None:
-        n_nodes = count_nodes(pca.topology, pca.n_nodes, n_rows) if stream is None else len(stream.labels)
+        n_nodes = spread.count(n_rows) if stream is None else len(stream.labels)
         return range(n_nodes), _split(pca, n_rows, n_nodes, y, seed, 0 if stream is None else stream.n_batches)
     values = np.asarray(nodes)
     if values.shape != (n_rows,):
@@ -229,7 +226,7 @@ def _owners(
     if stream is not None:
         labels: Sequence[Any] = stream.labels
     elif fixed and values.dtype.kind in "iu":
-        labels = range(count_nodes(pca.topology, pca.n_nodes, n_rows))
+        labels = range(spread.count(n_rows))
     else:
         labels = rows_by_value(values, "nodes")[0].tolist()
     numbers = {label: number for number, label in enumerate(labels)}
@@ -247,8 +244,8 @@ def _split(pca: StreamingPCA, n_rows: int, n_nodes: int, y: Any, seed: int, tick
     if n_rows < n_nodes:
         return (np.arange(n_rows) + tick) % n_nodes
     owners = np.empty(n_rows, dtype=int)
-    split = split_by_name(pca.split, seed + tick)
-    for node, rows in enumerate(split.rows(n_rows, n_nodes, None if y is None else np.asarray(y))):
+    rule = spread_of(pca, seed + tick, None).rule()
+    for node, rows in enumerate(rule.rows(n_rows, n_nodes, None if y is None else np.asarray(y))):
         owners[rows] = node
     return owners
 
@@ -258,7 +255,7 @@ def _empty_stream(
 ) -> StreamState:
     """An empty stream with the columns and nodes of the first batch."""
     names = getattr(pca, "feature_names_in_", None)
-    weights = parse_weights(pca.topology, pca.weights, len(labels), seed)
+    weights = spread_of(pca, seed, transport).network(len(labels))
     held = len(labels) if transport is None else 1
     # On a network that changes, arrays are NumPy arrays, whatever the transport supports.
     carries = None if isinstance(weights, NetworkSequence) else transport

@@ -6,7 +6,17 @@ from eigenmesh.fitting.monitor import Monitor, renewed
 from eigenmesh.fitting.networks import DEFAULT_NODES, count_nodes, network_over, parse_weights
 from eigenmesh.fitting.planner import Forecast, Plan, plan, planned, quick_forecast
 from eigenmesh.fitting.prepare import Prepared, Workload, choose_method, prepare, require_goes_with
-from eigenmesh.fitting.problem import PARTITIONS, ColumnData, Data, DataFacts, NodeData, Size, node_data, place_of
+from eigenmesh.fitting.problem import (
+    PARTITIONS,
+    ColumnData,
+    Data,
+    DataFacts,
+    NodeData,
+    Size,
+    Spread,
+    node_data,
+    place_of,
+)
 from eigenmesh.fitting.stream import StreamData
 from eigenmesh.settings import Costs, Request
 
@@ -23,6 +33,7 @@ __all__ = [
     "Prepared",
     "Request",
     "Size",
+    "Spread",
     "Workload",
     "choose_method",
     "count_nodes",

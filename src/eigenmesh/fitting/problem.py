@@ -4,49 +4,78 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
+import networkx as nx
 import numpy as np
 
+from eigenmesh import graphs
 from eigenmesh.arrays import to_numpy
 from eigenmesh.averaging import Averaging
 from eigenmesh.data import (
+    DATASETS,
     HOST,
     MOST_ROUNDED,
     NO_VARIANCE,
+    READERS,
     Choice,
     ColumnMoments,
+    ContiguousSplit,
     Covariance,
     CovarianceKind,
     FeatureShards,
     Gram,
+    LabelSplit,
     Missing,
     Moments,
     Place,
     Scaling,
     Shards,
     Sizes,
+    SizesSplit,
+    Split,
+    Table,
+    TableOptions,
     build_covariance,
     choose_by_size,
     choose_for_each,
+    consecutive_rows,
     covariance_of_each,
+    expand,
+    is_dataset,
+    kind_of,
+    load,
+    name_of,
     own_moments,
     pooled_moments,
+    read_table,
     require_range,
+    split_by_name,
     whole_count,
 )
-from eigenmesh.errors import DataError, InputError, TransportError, warn_user
+from eigenmesh.errors import DataError, InputError, TransportError, UnknownNameError, warn_user
 from eigenmesh.fitting.matching import common_settings, listed, require_same_settings
 from eigenmesh.fitting.monitor import warn_of_columns
-from eigenmesh.fitting.networks import counting_network, gather_bytes, network_over, with_exact_averages
+from eigenmesh.fitting.networks import (
+    count_nodes,
+    counting_network,
+    gather_bytes,
+    network_over,
+    parse_weights,
+    with_exact_averages,
+)
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks import ChangingPeers, Network
 from eigenmesh.settings import DRAWN_FROM, Request
 from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport
+from eigenmesh.words import canonical_name, find_name
 
 # What is known about the data before anything is read or sent.
 
@@ -166,13 +195,16 @@ class Data(Protocol):
 class NodeData:
     """Samples in this process: of all nodes in a simulation, of one node with a transport.
 
-    ``split`` is how the samples were split over the nodes, in words; it must be the same at all nodes.
+    ``split`` is how the samples were split over the nodes, in words; it must be the same at all nodes. ``name`` and
+    ``topology`` are what users call the data and the network, for tables and pages.
     """
 
     shards: Shards
     weights: Weights | NetworkSequence
     transport: Transport | None = None
     split: str | None = field(default=None, kw_only=True)
+    name: str = field(default="", kw_only=True)
+    topology: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         transport, shards = self.transport, self.shards
@@ -437,6 +469,257 @@ def node_data(
     """``Data`` for shards of samples or of columns, with their network."""
     kind = ColumnData if isinstance(shards, FeatureShards) else NodeData
     return kind(shards, weights, transport, split=split)
+
+
+# The one way from what users give to samples at nodes and their network: words of a command, files, frames or parts.
+
+
+DEFAULT_SPLIT = "random"
+EVERYTHING = TableOptions()
+# In the name of a file, the number of a node.
+RANK = re.compile(r"\{rank(?::0(\d+)d)?\}")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How samples are spread over the nodes of a network. Names are checked at once, before any data are read.
+
+    Parameters
+    ----------
+    topology : str, networkx graph, list of pairs, Weights or (M, M) matrix
+        As in the settings; commands may also name a file of links.
+    n_nodes : int or None
+        Number of nodes, if neither the topology nor the samples decide it.
+    weights : str
+        Rule for the weights of a graph.
+    split : str, Split or None
+        How one table is split; None for the default, or for samples that are in parts already.
+    partition : "samples" or "features"
+        What the nodes split.
+    seed : int
+        Seed of the split and of the graph.
+    transport : Transport or None
+        With a transport, this process is one node and holds only its own samples.
+    """
+
+    topology: Any = "erdos_renyi"
+    n_nodes: int | None = None
+    weights: str = "auto"
+    split: str | Split | None = None
+    partition: str = "samples"
+    seed: int = 0
+    transport: Transport | None = None
+
+    def __post_init__(self) -> None:
+        partition = canonical_name("partition", self.partition, PARTITIONS)
+        weights = canonical_name("weights", self.weights, ["auto", *graphs.WEIGHTS])
+        topology, n_nodes = self.topology, self.n_nodes
+        if isinstance(topology, str) and self.links is None:
+            topology = canonical_name("topology", topology, graphs.TOPOLOGIES)
+        if self.transport is not None:
+            size = self.transport.size
+            if n_nodes not in (None, size):
+                raise InputError(f"{size} processes are {size} nodes; leave out n_nodes = {n_nodes}.")
+            n_nodes = size
+        if self.links is not None:
+            linked = self.links.number_of_nodes()
+            if n_nodes not in (None, linked):
+                raise InputError(f"{topology} links {linked} nodes, not n_nodes = {n_nodes}; leave out n_nodes.")
+            n_nodes = linked
+        vars(self).update(topology=topology, n_nodes=n_nodes, weights=weights, partition=partition)
+
+    @property
+    def kind(self) -> type[Shards]:
+        """The class of the data: shards of rows or, if columns are split, of columns."""
+        return PARTITIONS[self.partition]
+
+    @cached_property
+    def links(self) -> nx.Graph | None:
+        """The graph of a file of links; None unless the topology names one."""
+        topology = self.topology
+        if not isinstance(topology, str) or find_name(topology, graphs.TOPOLOGIES) is not None:
+            return None
+        if not (Path(topology).is_file() or _is_path(topology)):
+            raise UnknownNameError("topology (and no file)", topology, graphs.TOPOLOGIES)
+        graph = graphs.from_edge_list(topology)
+        graphs.require_connected(graph)
+        return graph
+
+    def rule(self) -> Split:
+        """The split of one table."""
+        return split_by_name(DEFAULT_SPLIT if self.split is None else self.split, self.seed)
+
+    def count(self, n_parts: int) -> int:
+        """M for one table of that many rows, or columns: as asked for, else as many as the split has sizes, or 10."""
+        rule = self.rule()
+        sizes = len(rule.sizes) if isinstance(rule, SizesSplit) else None
+        return count_nodes(self.topology if self.links is None else self.links, self.n_nodes or sizes, n_parts)
+
+    def over(self, shards: Shards, name: str = "", split: str | None = None) -> NodeData:
+        """The samples, with the network of their nodes. Nodes of a file of links are matched by name, or give names."""
+        if self.n_nodes not in (None, shards.n_nodes):
+            raise InputError(
+                f"n_nodes = {self.n_nodes}, but data and network have {shards.n_nodes} nodes; leave it out."
+            )
+        if self.links is not None and shards.node_names is None:
+            names = tuple(str(self.links.nodes[node]["name"]) for node in range(shards.n_nodes))
+            shards = replace(shards, node_names=names)
+        weights = self.network(shards.n_nodes, shards.node_names)
+        topology = self.topology if isinstance(self.topology, str) else ""
+        return replace(node_data(shards, weights, self.transport, split), name=name, topology=topology)
+
+    def network(self, n_nodes: int, names: Sequence[str] | None = None) -> Weights | NetworkSequence:
+        """The network of that many nodes; if its own nodes have these names, they are put in this order."""
+        if self.links is not None:
+            return graphs.weighting(self.weights, graphs.in_order_of(self.links, names))
+        return parse_weights(self.topology, self.weights, n_nodes, self.seed, names)
+
+    def of_table(self, table: Table, nodes: Any = None) -> NodeData:
+        """One table, whose rows or columns are split over the nodes. With a transport, a process keeps its own part.
+
+        ``nodes`` has the node of every row, or column, instead of a split. A split by labels has one node per label,
+        unless another number of nodes is asked for.
+        """
+        if table.n_samples == 0:
+            raise DataError(f"{table.name} has columns but no samples; give a file with at least one.")
+        source, weights, rule = table.source, table.weights, self.rule()
+        by_columns = self.kind is FeatureShards
+        # Labels belong to samples, so they cannot split columns.
+        labels = None if by_columns else table.labels
+        if nodes is None and isinstance(rule, LabelSplit) and labels is not None:
+            fixed = self.n_nodes is not None or not isinstance(self.topology, str)
+            if not fixed or self.count(0) == len(np.unique(labels)):
+                nodes = labels
+        if nodes is not None:
+            shards = self.kind.from_labels(source, nodes).weighted_rows(weights)
+        else:
+            rows = table.n_samples if weights is None else int(np.count_nonzero(np.asarray(weights)))
+            n_nodes = self.count(source.shape[1] if by_columns else rows)
+            shards = self.kind.from_array(source, n_nodes, rule, labels, weights)
+        shards = shards if self.transport is None else shards.take([self.transport.rank])
+        return self.over(shards, table.name, str(self.split or DEFAULT_SPLIT))
+
+    def of_parts(self, parts: Any, weights: Any = None, **options: Any) -> NodeData:
+        """One node per part: Shards, or a list or dict of matrices or files, whose keys are the names of the nodes.
+
+        ``weights`` has one array per part, in a list or a dict with their names: how many samples each row stands for.
+        ``options`` are those of ``read_table``.
+        """
+        shards = parts if isinstance(parts, Shards) else self._shards_of(parts, options)
+        if type(shards) is not self.kind:
+            raise InputError(
+                f"partition = {self.partition!r} is for {self.kind.__name__}; got {type(shards).__name__}."
+            )
+        if isinstance(weights, Mapping) and isinstance(parts, Mapping) and set(weights) == set(parts):
+            weights = [weights[name] for name in parts]
+        if weights is not None:
+            if isinstance(weights, Mapping) or len(weights) != len(shards.blocks):
+                n = len(shards.blocks)
+                raise InputError(f"sample_weight must have one array for each of {n} parts of the data.")
+            shards = shards.weighted(list(weights))
+        return self.over(shards)
+
+    def _shards_of(self, parts: Any, options: Mapping[str, Any]) -> Shards:
+        names, held = (tuple(map(str, parts)), list(parts.values())) if isinstance(parts, Mapping) else (None, parts)
+        if not all(isinstance(part, str | os.PathLike) for part in held):
+            return self.kind.from_list(list(held), node_names=names)
+        files = expand(held)
+        if len(files) < 2:
+            raise InputError(f"{files[0]} is one file; read it with eigenmesh.data.read_table, and give its X.")
+        shards = self.kind.from_files(files, **options)
+        return shards if names is None else replace(shards, node_names=names)
+
+    def of_own(self, table: Table, names: Sequence[str] | None = None, split: str | None = None) -> NodeData:
+        """The samples of this process, which a transport makes one node; ``names`` are those of all nodes."""
+        return self.over(self.own_shards(table, names), table.name, split)
+
+    def own_shards(self, table: Table, names: Sequence[str] | None = None) -> Shards:
+        """The samples of this process, without a network."""
+        transport = cast(Transport, self.transport)
+        held: dict[str, Any] = {"ids": [transport.rank], "n_nodes": transport.size, "node_names": names}
+        if self.kind is FeatureShards:
+            held["sample_ids"] = [table.ids]
+        return self.kind.from_list([table.source], **held).weighted([table.weights])
+
+    def of_words(self, words: Sequence[str], options: TableOptions = EVERYTHING) -> NodeData:
+        """The samples that a command names: a data set, a file, several files, or a pattern of their names.
+
+        With a transport a node reads its own file, or its rows of the only file if these are split in runs; any other
+        split needs the whole file.
+        """
+        transport, files = self.transport, files_of_all_nodes(words, self.n_nodes)
+        one_table = len(files) == 1 if transport is None else is_one_table(words)
+        if one_table:
+            rule, share = self.rule(), None
+            if transport is not None and isinstance(rule, ContiguousSplit) and self.kind is Shards:
+                share = transport.rank, transport.size
+            table = read_one(files[0], options, share)
+            if isinstance(rule, LabelSplit) and table.labels is None and self.kind is Shards:
+                fix = "name their column with --label-column, or use --split random or --split contiguous"
+                raise InputError(f"{table.name} has no labels to split by; {fix}.")
+            return self.of_table(table) if share is None else self.of_own(table, split=str(self.split))
+        if self.split is not None:
+            n = max(2, len(files))
+            raise InputError(f"{n} files are {n} nodes, one per file; leave out --split {self.split}.")
+        if transport is not None:
+            if len(files) != transport.size:
+                started = f"{transport.size} processes were started"
+                raise InputError(f"{len(files)} files are {len(files)} nodes, one per file, but {started}.")
+            stems = [name_of(Path(file)) for file in files]
+            table = replace(
+                read_one(files[transport.rank], options), name=words[0] if len(words) == 1 else f"{len(files)} files"
+            )
+            return self.of_own(table, stems if len(set(stems)) == len(files) else None, "one node per file")
+        for name in files:
+            if is_dataset(name) and not Path(name).is_file():
+                few = "give only this data set, or only files"
+                raise InputError(f"{name} is a data set, but {len(files)} sources were given; {few}.")
+        if self.n_nodes not in (None, len(files)):
+            fix = f"leave out n_nodes, or give a network of {len(files)} nodes"
+            raise InputError(f"{len(files)} files are {len(files)} nodes, one per file, not {self.n_nodes}; {fix}.")
+        return replace(self.of_parts(files, **vars(options)), name=f"{len(files)} files", split="one node per file")
+
+
+def read_one(name: str, options: TableOptions = EVERYTHING, share: tuple[int, int] | None = None) -> Table:
+    """A data set or the table in a file, by name; ``share = (i, n)`` takes the i-th of n runs of its rows."""
+    if is_dataset(name):
+        if options != EVERYTHING:
+            fix = "leave out --label-column, --drop and the other options of tables"
+            raise InputError(f"the data set {name} has its own labels, and all its columns are used; {fix}.")
+        table = load(name)
+        return table.take(consecutive_rows(table.n_samples, share))
+    if not Path(name).exists() and kind_of(Path(name)) not in READERS and not _is_path(name):
+        raise UnknownNameError("data set (and no file)", name, [*DATASETS, "synthetic:..."])
+    return replace(read_table(name, share=share, **vars(options)), name=Path(name).name)
+
+
+def _is_path(text: str) -> bool:
+    """Whether the text looks like a path rather than a name."""
+    return bool(Path(text).suffix) or os.sep in text or "/" in text
+
+
+def has_rank(text: str) -> bool:
+    """Whether a name contains {rank}, or {rank:03d} with leading zeros."""
+    return RANK.search(text) is not None
+
+
+def with_rank(text: str, rank: int) -> str:
+    """The text with ``{rank}`` filled in, padded with zeros as it asks."""
+    return RANK.sub(lambda found: f"{rank:0{found.group(1) or 1}d}", text)
+
+
+def is_one_table(words: Sequence[str]) -> bool:
+    """Whether the data are one file or data set to split, rather than one file per node."""
+    return len(words) == 1 and not has_rank(words[0]) and len(expand(words)) == 1
+
+
+def files_of_all_nodes(words: Sequence[str], n_nodes: int | None) -> list[str]:
+    """The files of all nodes: {rank} is filled in, and patterns such as site-*.csv are expanded."""
+    if not has_rank(words[0]):
+        return list(map(str, expand(words)))
+    if n_nodes is None:
+        raise InputError(f"{words[0]} names one file per node; give the number of nodes with --nodes.")
+    return [with_rank(words[0], rank) for rank in range(n_nodes)]
 
 
 def _require_variance(total: float, resolution: float, scale: Scaling) -> None:
