@@ -9,11 +9,11 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from eigenmesh.data import FeatureShards, Shards, Source, Table
+from eigenmesh.data import Shards, Source, Table
 from eigenmesh.errors import (
     AbortedError,
     DeadlineError,
@@ -25,7 +25,7 @@ from eigenmesh.errors import (
     TransportError,
 )
 from eigenmesh.events import Ended, Lost, Planned
-from eigenmesh.fitting import Data, NodeData, Request, fit, node_data, planned, prepare
+from eigenmesh.fitting import Data, NodeData, Request, Spread, fit, node_data, planned, prepare
 from eigenmesh.graphs import Weights, metropolis
 from eigenmesh.protocol import ENDING, SET_UP, Membership, Run, Setup
 from eigenmesh.protocol.effects import Sent
@@ -282,12 +282,8 @@ class Peer:
 
     def _fit(self, transport: TlsTransport, view: Membership, start: np.ndarray | None) -> Outcome:
         members, table = view.members, self.own.settle(transport)
-        held: dict[str, Any] = {"ids": [transport.rank], "n_nodes": transport.size, "node_names": members}
-        if self.by_columns:
-            shards: Shards = FeatureShards.from_list([table.source], sample_ids=[table.ids], **held)
-        else:
-            shards = Shards.from_list([table.source], **held)
-        shards = shards.weighted([table.weights])
+        spread = Spread(partition=self.site.settings.partition, transport=transport)
+        shards = spread.own_shards(table, members)
         weights = metropolis(site_graph(members, [link for link in view.links if link[0] in members]))
         # After a loss the remaining sites start from the average of their latest estimates.
         average, log = bool(view.lost), self.reporter.log
