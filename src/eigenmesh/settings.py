@@ -83,18 +83,14 @@ class Allowed:
         Whether they can be written in a file; objects of Python cannot.
     python : type
         The type of the values that can.
+    kind, known : str, tuple of str
+        For names: what they are names of, and all of them. The error for an unknown name suggests the nearest.
     """
 
     words: str
     accepts: Callable[[Any], bool]
     written: bool = True
     python: type = str
-
-
-@dataclass(frozen=True)
-class Names(Allowed):
-    """Names of one kind, in any spelling. The error for an unknown name lists all of them and suggests the nearest."""
-
     kind: str = ""
     known: tuple[str, ...] = ()
 
@@ -120,8 +116,8 @@ def between(above: float, below: float) -> Allowed:
     )
 
 
-def named(kind: str, known: Iterable[str], takes_argument: bool = False) -> Names:
-    """One of some names; with ``takes_argument`` a colon and more may follow."""
+def named(kind: str, known: Iterable[str], takes_argument: bool = False) -> Allowed:
+    """One of some names, in any spelling; with ``takes_argument`` a colon and more may follow."""
     known = tuple(known)
 
     def accepts(value: Any) -> bool:
@@ -129,7 +125,7 @@ def named(kind: str, known: Iterable[str], takes_argument: bool = False) -> Name
             return False
         return find_name(value.partition(":")[0] if takes_argument else value, known) is not None
 
-    return Names(f"a name: {', '.join(sorted(known))}", accepts, kind=kind, known=known)
+    return Allowed(f"a name: {', '.join(sorted(known))}", accepts, kind=kind, known=known)
 
 
 def instances(words: str, *kinds: type) -> Allowed:
@@ -217,7 +213,7 @@ class Setting:
 
     def refusal(self, name: str, value: Any) -> InputError:
         """The error for a value that is not allowed: with the value, what is allowed, and the nearest name."""
-        names = next((one for one in self.allowed if isinstance(one, Names)), None)
+        names = next((one for one in self.allowed if one.known), None)
         if isinstance(value, str) and names is not None:
             return UnknownNameError(names.kind, value, names.known)
         if isinstance(value, type) and any(not one.written and one is not NOTHING for one in self.allowed):
@@ -232,7 +228,7 @@ class Setting:
         """What is allowed, in words; with ``written`` only what can be written in a file."""
         # The list of names is the longest, so it comes last.
         chosen = [one for one in self.allowed if one.written or not written]
-        words = [one.words for one in sorted(chosen, key=lambda one: isinstance(one, Names))]
+        words = [one.words for one in sorted(chosen, key=lambda one: bool(one.known))]
         return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
@@ -401,17 +397,6 @@ class OfEveryFit(TypedDict, total=False):
             site="missing",
         ),
     ]
-    covariance: Annotated[
-        str,
-        Setting(
-            "auto",
-            [named("covariance", ["auto", *(kind.value for kind in CovarianceKind)])],
-            "How products with a node's covariance are computed.",
-            kind='"auto", "formed", "matrix-free", "chunked" or "sparse"',
-            command="--covariance",
-            agree=False,
-        ),
-    ]
     device: Annotated[
         str | None,
         Setting(
@@ -502,6 +487,17 @@ class OfOneFit(OfEveryFit, total=False):
             kind='"samples" or "features"',
             command="--partition",
             site="partition",
+        ),
+    ]
+    covariance: Annotated[
+        str,
+        Setting(
+            "auto",
+            [named("covariance", ["auto", *(kind.value for kind in CovarianceKind)])],
+            "How products with a node's covariance are computed.",
+            kind='"auto", "formed", "matrix-free", "chunked" or "sparse"',
+            command="--covariance",
+            agree=False,
         ),
     ]
 

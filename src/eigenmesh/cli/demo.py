@@ -60,7 +60,6 @@ def demo(
     ] = "random",
     solver: Annotated[str, option(None, "NAME", f"{', '.join(SOLVERS)}.")] = "block-krylov",
     max_rounds: Annotated[int, option(None, "N", "Budget of neighbour exchanges.", min=1)] = DEFAULT_MAX_ROUNDS,
-    seed: Annotated[int, option(None, "N", "Seed of split, graph and start.", min=0)] = 0,
     out: Annotated[Path, option(None, "FILE", "The picture, .png, .svg or .pdf; its folder is created.")] = Path(
         "out/demo.png"
     ),
@@ -97,13 +96,13 @@ def demo(
             raise typer.Exit(NOT_CONVERGED)
         return
     topology = canonical_name("topology", topology, TOPOLOGIES)
-    request = Request.parse(n_components=components, solver=solver, max_rounds=max_rounds, random_state=seed)
+    request = Request.parse(n_components=components, solver=solver, max_rounds=max_rounds, random_state=0)
     if report is not None:
         # Checked before any folder is created.
         require_report(report)
     picture = _picture_path(out)
     page_file = require_report(report or out.with_suffix(".html"))
-    problem = Spread(topology, nodes, split=split, seed=seed).of_words([DATA_SET])
+    problem = Spread(topology, nodes, split=split).of_words([DATA_SET])
     prepared = prepare(request, problem)
     messages.print(facts_table(facts_of(problem, prepared.moments.n_samples)))
     truth = _pooled_eigenvectors(problem, components)

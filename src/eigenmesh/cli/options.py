@@ -17,7 +17,7 @@ from eigenmesh.data import READERS, TableOptions
 from eigenmesh.errors import InputError
 from eigenmesh.fitting import Costs
 from eigenmesh.graphs import TOPOLOGIES, WEIGHTS
-from eigenmesh.settings import A_STREAM, OF_REQUESTS, ONE_FIT, SETTINGS, Names, Setting
+from eigenmesh.settings import A_STREAM, OF_REQUESTS, ONE_FIT, SETTINGS, Setting
 from eigenmesh.solvers import SOLVERS, Solver
 from eigenmesh.transports import TRANSPORTS
 from eigenmesh.words import canonical_name, find_name
@@ -58,10 +58,10 @@ def option_for(name: str) -> Any:
     row = SETTINGS[name]
     first = row.allowed[0]
     text, default = row.brief or row.text.replace("``", ""), row.default_at("command")
-    if isinstance(first, Names):
+    if first.known:
         text = row.brief or f"{default} (default), {', '.join(known for known in first.known if known != default)}."
     # The words have the default of a name.
-    shows = {"show_default": False} if isinstance(first, Names) else {}
+    shows = {"show_default": False} if first.known else {}
     return option(PANELS.get(name, METHOD), METAVARS.get(first.python), text, row.command, **shows)
 
 

@@ -14,33 +14,10 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from eigenmesh import data
 from eigenmesh.arrays import as_tensor, namespace_for, to_numpy
 from eigenmesh.atomic_write import require_writable
 from eigenmesh.coordinators import is_dask
-from eigenmesh.data import (
-    LEAST_SQUARES,
-    Filling,
-    MatrixColumns,
-    Projector,
-    Scaling,
-    Source,
-    Split,
-    TableOptions,
-    as_narwhals,
-    as_source,
-    checkable,
-    is_device_array,
-    is_frame,
-    is_mapped,
-    kept_dtype,
-    make_frame,
-    results_of,
-    spe_limit,
-    split_by_name,
-    t2_limit,
-    table_of,
-    unshrunk,
-)
 from eigenmesh.errors import InputError, warn_user
 from eigenmesh.fitting import Fit, model_of
 from eigenmesh.model import Model, read_model, write_model
@@ -65,7 +42,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     """Methods of fitted components; a subclass sets the attributes below and the parameters whiten and missing."""
 
     whiten: bool
-    missing: Filling
+    missing: data.Filling
     components_: np.ndarray
     explained_variance_: np.ndarray
     explained_variance_ratio_: np.ndarray
@@ -83,16 +60,16 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if is_dask(X):
             # scikit-learn would compute all of it.
             raise InputError("dask data support only fit and transform; for the rest, compute() a part of them.")
-        if isinstance(X, Source) and not reset:
+        if isinstance(X, data.Source) and not reset:
             raise InputError("a Source supports only fit and transform; for the rest, read() a part of it.")
-        if not isinstance(X, Source):
-            X = checkable(X if reset else self._without_nodes(X))
-        if is_device_array(X) and not reset:
+        if not isinstance(X, data.Source):
+            X = data.checkable(X if reset else self._without_nodes(X))
+        if data.is_device_array(X) and not reset:
             # Scores are NumPy arrays, as components are.
             X = to_numpy(as_tensor(X))
-        if isinstance(X, Source) or is_device_array(X) or (is_mapped(X) and reset):
+        if isinstance(X, data.Source) or data.is_device_array(X) or (data.is_mapped(X) and reset):
             # scikit-learn would read all of it, and can only read CPU memory.
-            source = as_source(X)
+            source = data.as_source(X)
             validate_data(self, source, reset=True, skip_check_array=True)
             if source.feature_names is not None:
                 self.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
@@ -104,15 +81,15 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _without_nodes(self, X: Any) -> Any:
         """A data frame without the column of nodes that ``fit`` used, if it still has one."""
         column = getattr(self, "_nodes_column", None)
-        if column is None or not is_frame(X):
+        if column is None or not data.is_frame(X):
             return X
-        return as_narwhals(X, "X").drop(column, strict=False).to_native()
+        return data.as_narwhals(X, "X").drop(column, strict=False).to_native()
 
     @property
-    def _projector(self) -> Projector:
+    def _projector(self) -> data.Projector:
         spread = self._spread() if self.whiten else None
-        solves = self._missing_is(LEAST_SQUARES)
-        return Projector(self.components_, self.mean_, self.scale_, self._fills_missing, spread, solves)
+        solves = self._missing_is(data.LEAST_SQUARES)
+        return data.Projector(self.components_, self.mean_, self.scale_, self._fills_missing, spread, solves)
 
     @property
     def loadings_(self) -> Any:
@@ -124,7 +101,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         check_is_fitted(self)
         names = self._feature_names or tuple(f"x{feature}" for feature in range(self.n_features_in_))
         columns = {f"pc{k}": component for k, component in enumerate(self.components_, start=1)}
-        return make_frame({"feature": list(names), **columns})
+        return data.make_frame({"feature": list(names), **columns})
 
     def transform(self, X: Any) -> Any:
         """Project samples onto the components: (n, d) -> (n, K).
@@ -136,11 +113,11 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             from eigenmesh.coordinators.dask import lazy_scores
 
             return lazy_scores(self, X)
-        return (
-            self.project_source(X) if isinstance(X, Source) else self._projector.scores(self._checked(X, reset=False))
-        )
+        if isinstance(X, data.Source):
+            return self.project_source(X)
+        return self._projector.scores(self._checked(X, reset=False))
 
-    def project_source(self, source: Source, where: str = "the source") -> np.ndarray:
+    def project_source(self, source: data.Source, where: str = "the source") -> np.ndarray:
         """Scores of a source of any size, read in pieces: (n, d) -> (n, K). Errors name it as ``where``."""
         return self._projector.scores_of(source, self._feature_names, where)
 
@@ -153,11 +130,13 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         check_is_fitted(self)
         genes, known = tuple(map(str, adata.var_names)), self._feature_names
-        cells = MatrixColumns(as_source(adata.X if layer is None else adata.layers[layer], "adata", genes), "adata")
-        table = table_of(cells, TableOptions(among=None if known is None else frozenset(known)), "adata")
+        cells = data.MatrixColumns(
+            data.as_source(adata.X if layer is None else adata.layers[layer], "adata", genes), "adata"
+        )
+        table = data.table_of(cells, data.TableOptions(among=None if known is None else frozenset(known)), "adata")
         variances = (self.explained_variance_, self.explained_variance_ratio_, self.singular_values_)
         model = Model(self.components_, *variances, self.mean_, feature_names=known)
-        for part, values in results_of(model, self.project_source(table.source, "adata"), genes, layer).items():
+        for part, values in data.results_of(model, self.project_source(table.source, "adata"), genes, layer).items():
             getattr(adata, part).update(values)
 
     def inverse_transform(self, X: Any) -> np.ndarray:
@@ -168,7 +147,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             raise InputError(f"scores have shape {scores.shape}; they must be (n, {self.n_components_}).")
         rebuilt = (scores * self._spread() if self.whiten else scores) @ self.components_
         features = (rebuilt if self.scale_ is None else rebuilt * self.scale_) + self.mean_
-        return np.asarray(features, dtype=kept_dtype(scores.dtype))
+        return np.asarray(features, dtype=data.kept_dtype(scores.dtype))
 
     def _spread(self) -> np.ndarray:
         """Standard deviations of the scores, (K,), bounded away from zero for components without variance."""
@@ -272,13 +251,13 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def t2_limit_(self) -> float | None:
         """Limit that T2 of 1 % of new samples exceeds, by the F distribution; None if N is not known."""
         check_is_fitted(self)
-        return None if self.n_samples_ is None else t2_limit(self.n_samples_, self.n_components_)
+        return None if self.n_samples_ is None else data.t2_limit(self.n_samples_, self.n_components_)
 
     @property
     def spe_limit_(self) -> float | None:
         """Limit that SPE of 1 % of normal samples exceeds; None unless a stream has measured it."""
         check_is_fitted(self)
-        return None if self._quiet_spe is None else spe_limit(*self._quiet_spe)
+        return None if self._quiet_spe is None else data.spe_limit(*self._quiet_spe)
 
     def transform_new(self, X: Any, where: str = "X") -> np.ndarray:
         """Scores of samples that were not in the fit, comparable with those of samples that were: (n, d) -> (n, K).
@@ -288,7 +267,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         fit, use ``transform``.
         """
         _, spe, scores = self._read(X, where)
-        corrected = unshrunk(scores, np.sqrt(spe), self.singular_values_)
+        corrected = data.unshrunk(scores, np.sqrt(spe), self.singular_values_)
         spread = self._projector.spread
         return corrected if spread is None else corrected / spread
 
@@ -297,7 +276,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         check_is_fitted(self)
         if self._all_features not in (None, self.components_.shape[1]):
             raise InputError("this model has the loadings of one site's columns, but this needs those of all sites.")
-        source = X if isinstance(X, Source) else as_source(self._checked(X, reset=False))
+        source = X if isinstance(X, data.Source) else data.as_source(self._checked(X, reset=False))
         return self._projector.distances_of(source, self.explained_variance_, self._feature_names, where)
 
     @property
@@ -308,7 +287,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     @property
     def _fills_missing(self) -> bool:
         """Whether entries may be missing; ``fit`` raises for an invalid policy."""
-        return self._missing_is("mean", LEAST_SQUARES)
+        return self._missing_is("mean", data.LEAST_SQUARES)
 
     def _missing_is(self, *names: str) -> bool:
         return isinstance(self.missing, str) and find_name(self.missing, names) is not None
@@ -363,11 +342,11 @@ class FittedPCA(Projection):
     topology: Any
     n_nodes: int | None
     weights: str
-    split: str | Split
+    split: str | data.Split
     # What the nodes split; a parameter only of some estimators.
     partition: str = "samples"
     tol: float
-    scale: Scaling
+    scale: data.Scaling
     device: str | None
     costs: Costs | None
     # The settings that are its parameters. A subclass of a user may have others, which it checks itself.
@@ -387,7 +366,7 @@ class FittedPCA(Projection):
             raise InputError(NO_MLE)
         for name, row in self._rows.items():
             row.require(name, getattr(self, name))
-        split_by_name(self.split)
+        data.split_by_name(self.split)
         namespace_for(self.device)
         return Request.parse(**{name: getattr(self, name) for name in self._rows if name in OF_REQUESTS})
 
@@ -451,7 +430,7 @@ class FittedPCA(Projection):
 
 
 def load_model(
-    path: str | os.PathLike[str], *, whiten: bool | None = None, missing: Filling | None = None
+    path: str | os.PathLike[str], *, whiten: bool | None = None, missing: data.Filling | None = None
 ) -> SavedModel:
     """Read a model that ``save`` of an estimator, ``eigenmesh fit --out`` or ``eigenmesh site run`` has written.
 
@@ -470,12 +449,12 @@ def load_model(
     SavedModel
         Ready for ``transform``, ``score`` and the rest.
     """
-    known = get_args(Filling)
+    known = get_args(data.Filling)
     policy = None if missing is None else canonical_name("policy for missing entries", missing, known)
     if whiten is not None:
         SETTINGS["whiten"].require("whiten", whiten)
     model = read_model(path)
-    return SavedModel.of(model, model.whiten if whiten is None else whiten, cast(Filling, policy or model.missing))
+    return SavedModel.of(model, model.whiten if whiten is None else whiten, cast(data.Filling, policy or model.missing))
 
 
 class SavedModel(Projection):
@@ -497,11 +476,11 @@ class SavedModel(Projection):
         Sentences about a model that did not converge or lacks sites; empty otherwise.
     """
 
-    def __init__(self, whiten: bool = False, missing: Filling = "error") -> None:
+    def __init__(self, whiten: bool = False, missing: data.Filling = "error") -> None:
         self.whiten, self.missing = whiten, missing
 
     @classmethod
-    def of(cls, model: Model, whiten: bool = False, missing: Filling = "error") -> SavedModel:
+    def of(cls, model: Model, whiten: bool = False, missing: data.Filling = "error") -> SavedModel:
         """From a model that was read from a file, or built from arrays."""
         saved = cls(whiten, missing)
         saved.model_, saved.warnings_ = model, model.warnings

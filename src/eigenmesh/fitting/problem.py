@@ -15,50 +15,9 @@ from typing import Any, NamedTuple, Protocol, cast
 import networkx as nx
 import numpy as np
 
-from eigenmesh import graphs
+from eigenmesh import data, graphs
 from eigenmesh.arrays import to_numpy
 from eigenmesh.averaging import Averaging
-from eigenmesh.data import (
-    DATASETS,
-    HOST,
-    MOST_ROUNDED,
-    NO_VARIANCE,
-    READERS,
-    Choice,
-    ColumnMoments,
-    ContiguousSplit,
-    Covariance,
-    CovarianceKind,
-    FeatureShards,
-    Gram,
-    LabelSplit,
-    Missing,
-    Moments,
-    Place,
-    Scaling,
-    Shards,
-    Sizes,
-    SizesSplit,
-    Split,
-    Table,
-    TableOptions,
-    build_covariance,
-    choose_by_size,
-    choose_for_each,
-    consecutive_rows,
-    covariance_of_each,
-    expand,
-    is_dataset,
-    kind_of,
-    load,
-    name_of,
-    own_moments,
-    pooled_moments,
-    read_table,
-    require_range,
-    split_by_name,
-    whole_count,
-)
 from eigenmesh.errors import DataError, InputError, TransportError, UnknownNameError, warn_user
 from eigenmesh.fitting.matching import common_settings, listed, require_same_settings
 from eigenmesh.fitting.monitor import warn_of_columns
@@ -126,14 +85,14 @@ class DataFacts(NamedTuple):
 
 def place_of(
     device: str | None, samples_device: Any, transport: Transport | None, network: Network | None = None
-) -> Place:
+) -> data.Place:
     """Device of the arrays: the one asked for, else that of the samples; with a transport, that of the transport.
 
     With a transport, arrays on the CPU are NumPy arrays, which have the same bits with every engine. On a network that
     changes they always are.
     """
     if transport is None:
-        return Place.named(device if device is not None or samples_device is None else str(samples_device))
+        return data.Place.named(device if device is not None or samples_device is None else str(samples_device))
     own = getattr(transport, "device", None)
     if own is None and device is not None:
         raise InputError(f"{type(transport).__name__} carries NumPy arrays; leave out device = {device!r}.")
@@ -141,7 +100,7 @@ def place_of(
         raise InputError(f"the transport's arrays are on {own}, not on device = {device!r}; leave it out.")
     if isinstance(network, ChangingPeers) or str(own) == "cpu":
         own = None
-    return Place.named(None if own is None else str(own))
+    return data.Place.named(None if own is None else str(own))
 
 
 # On a GPU a product with the data itself is limited by memory, and takes about four times as long as its arithmetic.
@@ -180,13 +139,13 @@ class Data(Protocol):
 
     def choose_covariance(
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None
-    ) -> Choice:
+    ) -> data.Choice:
         """How to store the covariances: as requested, or the cheapest way that fits; for this network, or for any."""
         ...
 
     def measure(
-        self, network: Network, choice: Choice, *, scale: Scaling, missing: Missing, device: str | None
-    ) -> tuple[Moments, Covariance]:
+        self, network: Network, choice: data.Choice, *, scale: data.Scaling, missing: data.Missing, device: str | None
+    ) -> tuple[data.Moments, data.Covariance]:
         """Pooled moments, and the covariance of every node in this process."""
         ...
 
@@ -199,7 +158,7 @@ class NodeData:
     ``topology`` are what users call the data and the network, for tables and pages.
     """
 
-    shards: Shards
+    shards: data.Shards
     weights: Weights | NetworkSequence
     transport: Transport | None = None
     split: str | None = field(default=None, kw_only=True)
@@ -252,7 +211,7 @@ class NodeData:
     def total(self, network: Network, counts: Sequence[float]) -> int:
         """Sum over all nodes of one number per node, given for the nodes in this process; it must be a whole number."""
         average = network.common_mean(np.array(counts, dtype=float)[:, np.newaxis])[0, 0]
-        return int(whole_count(float(self.shards.n_nodes * average)))
+        return int(data.whole_count(float(self.shards.n_nodes * average)))
 
     def network(self, averaging: Averaging, max_rounds: int) -> Network:
         """All nodes stacked, or this node with its neighbours behind a transport."""
@@ -263,13 +222,13 @@ class NodeData:
 
     def choose_covariance(
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None
-    ) -> Choice:
+    ) -> data.Choice:
         """Each node for itself; on another device together, within its free memory."""
         kind, place = request.covariance, self._place(request.device, network)
         columns, products = solver.columns(n_components, self.shards.n_features), solver.traits.expected_products
-        if place == HOST or (network is not None and network.integers):
-            return choose_for_each(self.shards, kind, columns, products)
-        sizes = Sizes.of(*self.shards.blocks)
+        if place == data.HOST or (network is not None and network.integers):
+            return data.choose_for_each(self.shards, kind, columns, products)
+        sizes = data.Sizes.of(*self.shards.blocks)
         if kind is not None:
             return sizes.asked(kind)
         limits: tuple[Any, ...] = ()
@@ -277,11 +236,11 @@ class NodeData:
             # On a GPU the only limit for copies is the free memory besides the samples.
             free = int(FILL_OF_GPU * place.free_bytes()) - self.shards.bytes_at(place)
             sizes, limits = replace(sizes, copy_bytes=free), (free, GPU_PASS_COST)
-        return choose_by_size(sizes, columns, products, *limits)
+        return data.choose_by_size(sizes, columns, products, *limits)
 
     def measure(
-        self, network: Network, choice: Choice, *, scale: Scaling, missing: Missing, device: str | None
-    ) -> tuple[Moments, Covariance]:
+        self, network: Network, choice: data.Choice, *, scale: data.Scaling, missing: data.Missing, device: str | None
+    ) -> tuple[data.Moments, data.Covariance]:
         """One average for the moments, two if means are large; then the covariances, without messages."""
         place = self._place(device, network)
         shards = self.shards.moved(place)
@@ -289,15 +248,19 @@ class NodeData:
         warn_of_columns(self.shards, moments)
         return moments, self._covariance(shards, moments, choice, place)
 
-    def _moments(self, shards: Shards, network: Network, scale: Scaling, missing: Missing) -> Moments:
-        return pooled_moments(shards, network, scale=scale, missing=missing, resolution=network.resolution)
+    def _moments(
+        self, shards: data.Shards, network: Network, scale: data.Scaling, missing: data.Missing
+    ) -> data.Moments:
+        return data.pooled_moments(shards, network, scale=scale, missing=missing, resolution=network.resolution)
 
-    def _covariance(self, shards: Shards, moments: Moments, choice: Choice, place: Place) -> Covariance:
+    def _covariance(
+        self, shards: data.Shards, moments: data.Moments, choice: data.Choice, place: data.Place
+    ) -> data.Covariance:
         if choice.each:
-            return covariance_of_each(shards, moments, choice.each, place)
-        return build_covariance(shards, moments, kind=choice.kind, xp=place.xp, device=place.device)
+            return data.covariance_of_each(shards, moments, choice.each, place)
+        return data.build_covariance(shards, moments, kind=choice.kind, xp=place.xp, device=place.device)
 
-    def _place(self, device: str | None, network: Network | None = None) -> Place:
+    def _place(self, device: str | None, network: Network | None = None) -> data.Place:
         return place_of(device, self.shards.device, self.transport, network)
 
 
@@ -309,7 +272,7 @@ HASH_BYTES, WORD = 30, 6
 FIX = "give all nodes the same samples in the same order, for example sorted by their ids"
 
 
-def agree_on_samples(network: Network, shards: FeatureShards, shares: np.ndarray) -> np.ndarray:
+def agree_on_samples(network: Network, shards: data.FeatureShards, shares: np.ndarray) -> np.ndarray:
     """Average of the shares of all nodes, after checking that all have the same samples: (nodes, n) -> (n,).
 
     One node draws a key for this fit, so that hashes cannot be compared with those of other fits. Then maxima of the
@@ -330,14 +293,14 @@ def agree_on_samples(network: Network, shards: FeatureShards, shares: np.ndarray
     return np.asarray(averaged[0])
 
 
-def _facts(shards: FeatureShards, position: int, key: bytes) -> np.ndarray:
+def _facts(shards: data.FeatureShards, position: int, key: bytes) -> np.ndarray:
     """Whether there are ids, and their hash, as numbers: (1 + words,)."""
     ids = shards.sample_ids[position]
     digest = bytes(HASH_BYTES) if ids is None else _digests(ids, key)[-1]
     return np.array([ids is not None, *_words(digest)], dtype=float)
 
 
-def _name_the_difference(network: Network, shards: FeatureShards, keys: list[bytes]) -> None:
+def _name_the_difference(network: Network, shards: data.FeatureShards, keys: list[bytes]) -> None:
     """Raise at every node, with the first row where its ids differ from those of the node that drew the key."""
     own = np.array([_prefixes(shards, position, key) for position, key in enumerate(keys)])
     compared = network.broadcast(own)
@@ -354,7 +317,7 @@ def _name_the_difference(network: Network, shards: FeatureShards, keys: list[byt
     raise DataError(message)
 
 
-def _prefixes(shards: FeatureShards, position: int, key: bytes) -> list[float]:
+def _prefixes(shards: data.FeatureShards, position: int, key: bytes) -> list[float]:
     """For each row, one number that identifies all ids up to it."""
     ids = shards.sample_ids[position]
     return [] if ids is None else [_words(digest)[0] for digest in _digests(ids, key)]
@@ -370,8 +333,8 @@ def _digests(ids: np.ndarray, key: bytes) -> list[bytes]:
     return digests
 
 
-def _words(data: bytes) -> list[float]:
-    return [float(int.from_bytes(data[start : start + WORD], "big")) for start in range(0, len(data), WORD)]
+def _words(sent: bytes) -> list[float]:
+    return [float(int.from_bytes(sent[start : start + WORD], "big")) for start in range(0, len(sent), WORD)]
 
 
 def _text(words: np.ndarray) -> bytes:
@@ -382,7 +345,7 @@ def _text(words: np.ndarray) -> bytes:
 
 
 # What is split over the nodes, and the class that holds it.
-PARTITIONS: dict[str, type[Shards]] = {"samples": Shards, "features": FeatureShards}
+PARTITIONS: dict[str, type[data.Shards]] = {"samples": data.Shards, "features": data.FeatureShards}
 
 
 @dataclass(frozen=True, eq=False)
@@ -393,8 +356,8 @@ class ColumnData(NodeData):
     """
 
     @cached_property
-    def columns(self) -> FeatureShards:
-        return cast(FeatureShards, self.shards)
+    def columns(self) -> data.FeatureShards:
+        return cast(data.FeatureShards, self.shards)
 
     @property
     def facts(self) -> DataFacts:
@@ -403,7 +366,7 @@ class ColumnData(NodeData):
 
     def check(self, request: Request) -> None:
         super().check(request)
-        if request.covariance is CovarianceKind.SPARSE:
+        if request.covariance is data.CovarianceKind.SPARSE:
             raise InputError('covariance = "sparse" is for split samples; with split columns leave it out.')
 
     def count(self, masked: bool) -> tuple[Size, Network]:
@@ -414,7 +377,7 @@ class ColumnData(NodeData):
 
     def choose_covariance(
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None
-    ) -> Choice:
+    ) -> data.Choice:
         """For each node what it would choose alone; N and d_j trade roles in the sizes."""
         columns, products = solver.columns(n_components, self.facts.length), solver.traits.expected_products
         if not request.masked:
@@ -423,17 +386,17 @@ class ColumnData(NodeData):
         kinds = tuple(choice.kind for choice in choices)
         return replace(choices[0], bytes=sum(choice.bytes for choice in choices), each=kinds)
 
-    def _choice(self, node: int, kind: CovarianceKind | None, columns: int, products: int) -> Choice:
+    def _choice(self, node: int, kind: data.CovarianceKind | None, columns: int, products: int) -> data.Choice:
         own = self.columns.take([node])
-        sizes = Sizes.of(*own.blocks)
+        sizes = data.Sizes.of(*own.blocks)
         sizes = replace(sizes, n_samples=own.n_features, n_features=own.n_samples - 1, sparse_bytes=None)
         if kind is not None:
             return sizes.asked(kind)
-        chosen = choose_by_size(sizes, columns, products)
-        lazy = not own.blocks[0].in_memory and sizes.memory_needed(CovarianceKind.MATRIX_FREE) > sizes.copy_bytes
-        if lazy and chosen.kind is CovarianceKind.FORMED:
+        chosen = data.choose_by_size(sizes, columns, products)
+        lazy = not own.blocks[0].in_memory and sizes.memory_needed(data.CovarianceKind.MATRIX_FREE) > sizes.copy_bytes
+        if lazy and chosen.kind is data.CovarianceKind.FORMED:
             # The matrix is formed from columns, but a file is read by rows.
-            chosen = replace(chosen, kind=CovarianceKind.CHUNKED, reason="the file is read in chunks")
+            chosen = replace(chosen, kind=data.CovarianceKind.CHUNKED, reason="the file is read in chunks")
         return chosen
 
     def _warn_of_few(self, sent: int) -> None:
@@ -449,25 +412,28 @@ class ColumnData(NodeData):
             )
 
     def measure(
-        self, network: Network, choice: Choice, *, scale: Scaling, missing: Missing, device: str | None
-    ) -> tuple[Moments, Covariance]:
+        self, network: Network, choice: data.Choice, *, scale: data.Scaling, missing: data.Missing, device: str | None
+    ) -> tuple[data.Moments, data.Covariance]:
         """Moments of each node's own columns, without messages; then the nodes agree on N, ids, d and the trace."""
         shards, place = self.columns, self._place(device, network)
-        each = tuple(own_moments(shards.take([node]), scale=scale, missing=missing) for node in shards.ids)
+        each = tuple(data.own_moments(shards.take([node]), scale=scale, missing=missing) for node in shards.ids)
         shares = np.array([[float(len(one.mean)), one.total_variance] for one in each])
         d, total = shards.n_nodes * agree_on_samples(network, shards, shares)
         _require_variance(total, network.resolution, scale)
         own = shards.n_samples, each[0].mean, each[0].variance
-        agreed = ColumnMoments(*own, total=float(total), n_columns=int(np.rint(d)))
-        moments = ColumnMoments.together(each, shards.order, agreed)
-        return moments, Gram.of(shards.moved(place), each, choice.each, place)
+        agreed = data.ColumnMoments(*own, total=float(total), n_columns=int(np.rint(d)))
+        moments = data.ColumnMoments.together(each, shards.order, agreed)
+        return moments, data.Gram.of(shards.moved(place), each, choice.each, place)
 
 
 def node_data(
-    shards: Shards, weights: Weights | NetworkSequence, transport: Transport | None = None, split: str | None = None
+    shards: data.Shards,
+    weights: Weights | NetworkSequence,
+    transport: Transport | None = None,
+    split: str | None = None,
 ) -> NodeData:
     """``Data`` for shards of samples or of columns, with their network."""
-    kind = ColumnData if isinstance(shards, FeatureShards) else NodeData
+    kind = ColumnData if isinstance(shards, data.FeatureShards) else NodeData
     return kind(shards, weights, transport, split=split)
 
 
@@ -475,7 +441,7 @@ def node_data(
 
 
 DEFAULT_SPLIT = "random"
-EVERYTHING = TableOptions()
+EVERYTHING = data.TableOptions()
 # In the name of a file, the number of a node.
 RANK = re.compile(r"\{rank(?::0(\d+)d)?\}")
 
@@ -505,7 +471,7 @@ class Spread:
     topology: Any = "erdos_renyi"
     n_nodes: int | None = None
     weights: str = "auto"
-    split: str | Split | None = None
+    split: str | data.Split | None = None
     partition: str = "samples"
     seed: int = 0
     transport: Transport | None = None
@@ -529,7 +495,7 @@ class Spread:
         vars(self).update(topology=topology, n_nodes=n_nodes, weights=weights, partition=partition)
 
     @property
-    def kind(self) -> type[Shards]:
+    def kind(self) -> type[data.Shards]:
         """The class of the data: shards of rows or, if columns are split, of columns."""
         return PARTITIONS[self.partition]
 
@@ -545,17 +511,17 @@ class Spread:
         graphs.require_connected(graph)
         return graph
 
-    def rule(self) -> Split:
+    def rule(self) -> data.Split:
         """The split of one table."""
-        return split_by_name(DEFAULT_SPLIT if self.split is None else self.split, self.seed)
+        return data.split_by_name(DEFAULT_SPLIT if self.split is None else self.split, self.seed)
 
     def count(self, n_parts: int) -> int:
         """M for one table of that many rows, or columns: as asked for, else as many as the split has sizes, or 10."""
         rule = self.rule()
-        sizes = len(rule.sizes) if isinstance(rule, SizesSplit) else None
+        sizes = len(rule.sizes) if isinstance(rule, data.SizesSplit) else None
         return count_nodes(self.topology if self.links is None else self.links, self.n_nodes or sizes, n_parts)
 
-    def over(self, shards: Shards, name: str = "", split: str | None = None) -> NodeData:
+    def over(self, shards: data.Shards, name: str = "", split: str | None = None) -> NodeData:
         """The samples, with the network of their nodes. Nodes of a file of links are matched by name, or give names."""
         if self.n_nodes not in (None, shards.n_nodes):
             raise InputError(
@@ -574,7 +540,7 @@ class Spread:
             return graphs.weighting(self.weights, graphs.in_order_of(self.links, names))
         return parse_weights(self.topology, self.weights, n_nodes, self.seed, names)
 
-    def of_table(self, table: Table, nodes: Any = None) -> NodeData:
+    def of_table(self, table: data.Table, nodes: Any = None) -> NodeData:
         """One table, whose rows or columns are split over the nodes. With a transport, a process keeps its own part.
 
         ``nodes`` has the node of every row, or column, instead of a split. A split by labels has one node per label,
@@ -583,10 +549,10 @@ class Spread:
         if table.n_samples == 0:
             raise DataError(f"{table.name} has columns but no samples; give a file with at least one.")
         source, weights, rule = table.source, table.weights, self.rule()
-        by_columns = self.kind is FeatureShards
+        by_columns = self.kind is data.FeatureShards
         # Labels belong to samples, so they cannot split columns.
         labels = None if by_columns else table.labels
-        if nodes is None and isinstance(rule, LabelSplit) and labels is not None:
+        if nodes is None and isinstance(rule, data.LabelSplit) and labels is not None:
             fixed = self.n_nodes is not None or not isinstance(self.topology, str)
             if not fixed or self.count(0) == len(np.unique(labels)):
                 nodes = labels
@@ -605,7 +571,7 @@ class Spread:
         ``weights`` has one array per part, in a list or a dict with their names: how many samples each row stands for.
         ``options`` are those of ``read_table``.
         """
-        shards = parts if isinstance(parts, Shards) else self._shards_of(parts, options)
+        shards = parts if isinstance(parts, data.Shards) else self._shards_of(parts, options)
         if type(shards) is not self.kind:
             raise InputError(
                 f"partition = {self.partition!r} is for {self.kind.__name__}; got {type(shards).__name__}."
@@ -619,29 +585,29 @@ class Spread:
             shards = shards.weighted(list(weights))
         return self.over(shards)
 
-    def _shards_of(self, parts: Any, options: Mapping[str, Any]) -> Shards:
+    def _shards_of(self, parts: Any, options: Mapping[str, Any]) -> data.Shards:
         names, held = (tuple(map(str, parts)), list(parts.values())) if isinstance(parts, Mapping) else (None, parts)
         if not all(isinstance(part, str | os.PathLike) for part in held):
             return self.kind.from_list(list(held), node_names=names)
-        files = expand(held)
+        files = data.expand(held)
         if len(files) < 2:
             raise InputError(f"{files[0]} is one file; read it with eigenmesh.data.read_table, and give its X.")
         shards = self.kind.from_files(files, **options)
         return shards if names is None else replace(shards, node_names=names)
 
-    def of_own(self, table: Table, names: Sequence[str] | None = None, split: str | None = None) -> NodeData:
+    def of_own(self, table: data.Table, names: Sequence[str] | None = None, split: str | None = None) -> NodeData:
         """The samples of this process, which a transport makes one node; ``names`` are those of all nodes."""
         return self.over(self.own_shards(table, names), table.name, split)
 
-    def own_shards(self, table: Table, names: Sequence[str] | None = None) -> Shards:
+    def own_shards(self, table: data.Table, names: Sequence[str] | None = None) -> data.Shards:
         """The samples of this process, without a network."""
         transport = cast(Transport, self.transport)
         held: dict[str, Any] = {"ids": [transport.rank], "n_nodes": transport.size, "node_names": names}
-        if self.kind is FeatureShards:
+        if self.kind is data.FeatureShards:
             held["sample_ids"] = [table.ids]
         return self.kind.from_list([table.source], **held).weighted([table.weights])
 
-    def of_words(self, words: Sequence[str], options: TableOptions = EVERYTHING) -> NodeData:
+    def of_words(self, words: Sequence[str], options: data.TableOptions = EVERYTHING) -> NodeData:
         """The samples that a command names: a data set, a file, several files, or a pattern of their names.
 
         With a transport a node reads its own file, or its rows of the only file if these are split in runs; any other
@@ -651,10 +617,10 @@ class Spread:
         one_table = len(files) == 1 if transport is None else is_one_table(words)
         if one_table:
             rule, share = self.rule(), None
-            if transport is not None and isinstance(rule, ContiguousSplit) and self.kind is Shards:
+            if transport is not None and isinstance(rule, data.ContiguousSplit) and self.kind is data.Shards:
                 share = transport.rank, transport.size
             table = read_one(files[0], options, share)
-            if isinstance(rule, LabelSplit) and table.labels is None and self.kind is Shards:
+            if isinstance(rule, data.LabelSplit) and table.labels is None and self.kind is data.Shards:
                 fix = "name their column with --label-column, or use --split random or --split contiguous"
                 raise InputError(f"{table.name} has no labels to split by; {fix}.")
             return self.of_table(table) if share is None else self.of_own(table, split=str(self.split))
@@ -665,13 +631,13 @@ class Spread:
             if len(files) != transport.size:
                 started = f"{transport.size} processes were started"
                 raise InputError(f"{len(files)} files are {len(files)} nodes, one per file, but {started}.")
-            stems = [name_of(Path(file)) for file in files]
+            stems = [data.name_of(Path(file)) for file in files]
             table = replace(
                 read_one(files[transport.rank], options), name=words[0] if len(words) == 1 else f"{len(files)} files"
             )
             return self.of_own(table, stems if len(set(stems)) == len(files) else None, "one node per file")
         for name in files:
-            if is_dataset(name) and not Path(name).is_file():
+            if data.is_dataset(name) and not Path(name).is_file():
                 few = "give only this data set, or only files"
                 raise InputError(f"{name} is a data set, but {len(files)} sources were given; {few}.")
         if self.n_nodes not in (None, len(files)):
@@ -680,17 +646,17 @@ class Spread:
         return replace(self.of_parts(files, **vars(options)), name=f"{len(files)} files", split="one node per file")
 
 
-def read_one(name: str, options: TableOptions = EVERYTHING, share: tuple[int, int] | None = None) -> Table:
+def read_one(name: str, options: data.TableOptions = EVERYTHING, share: tuple[int, int] | None = None) -> data.Table:
     """A data set or the table in a file, by name; ``share = (i, n)`` takes the i-th of n runs of its rows."""
-    if is_dataset(name):
+    if data.is_dataset(name):
         if options != EVERYTHING:
             fix = "leave out --label-column, --drop and the other options of tables"
             raise InputError(f"the data set {name} has its own labels, and all its columns are used; {fix}.")
-        table = load(name)
-        return table.take(consecutive_rows(table.n_samples, share))
-    if not Path(name).exists() and kind_of(Path(name)) not in READERS and not _is_path(name):
-        raise UnknownNameError("data set (and no file)", name, [*DATASETS, "synthetic:..."])
-    return replace(read_table(name, share=share, **vars(options)), name=Path(name).name)
+        table = data.load(name)
+        return table.take(data.consecutive_rows(table.n_samples, share))
+    if not Path(name).exists() and data.kind_of(Path(name)) not in data.READERS and not _is_path(name):
+        raise UnknownNameError("data set (and no file)", name, [*data.DATASETS, "synthetic:..."])
+    return replace(data.read_table(name, share=share, **vars(options)), name=Path(name).name)
 
 
 def _is_path(text: str) -> bool:
@@ -710,26 +676,26 @@ def with_rank(text: str, rank: int) -> str:
 
 def is_one_table(words: Sequence[str]) -> bool:
     """Whether the data are one file or data set to split, rather than one file per node."""
-    return len(words) == 1 and not has_rank(words[0]) and len(expand(words)) == 1
+    return len(words) == 1 and not has_rank(words[0]) and len(data.expand(words)) == 1
 
 
 def files_of_all_nodes(words: Sequence[str], n_nodes: int | None) -> list[str]:
     """The files of all nodes: {rank} is filled in, and patterns such as site-*.csv are expanded."""
     if not has_rank(words[0]):
-        return list(map(str, expand(words)))
+        return list(map(str, data.expand(words)))
     if n_nodes is None:
         raise InputError(f"{words[0]} names one file per node; give the number of nodes with --nodes.")
     return [with_rank(words[0], rank) for rank in range(n_nodes)]
 
 
-def _require_variance(total: float, resolution: float, scale: Scaling) -> None:
-    if total * MOST_ROUNDED < resolution:
-        least = resolution / MOST_ROUNDED
+def _require_variance(total: float, resolution: float, scale: data.Scaling) -> None:
+    if total * data.MOST_ROUNDED < resolution:
+        least = resolution / data.MOST_ROUNDED
         raise DataError(f"integers do not resolve a total variance below {least:.2g}; multiply the data by a constant.")
     if total <= 0:
-        raise DataError(NO_VARIANCE)
+        raise DataError(data.NO_VARIANCE)
     if not scale:
-        require_range(float(total))
+        data.require_range(float(total))
 
 
 # A seed that the data cannot depend on: drawn at run time by all nodes together.
@@ -741,7 +707,7 @@ def _require_variance(total: float, resolution: float, scale: Scaling) -> None:
 # draws at random, nobody can steer the seed, or choose samples that exploit it.
 
 
-def draw_seed(network: Network, covariance: Covariance) -> int:
+def draw_seed(network: Network, covariance: data.Covariance) -> int:
     """A fresh seed: drawn by this process if it holds all nodes, otherwise by all nodes together.
 
     It has 62 random bits, below 2^63 so that TOML can store it, and is marked as drawn: passed in again, it repeats the

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from eigenmesh.errors import InputError, UnknownNameError, UnreadableFileError
-from eigenmesh.settings import Allowed, Names, Setting
+from eigenmesh.settings import Allowed, Setting
 from eigenmesh.words import canonical_name
 
 # The settings of a thousand sites are far smaller. A data file given by mistake is refused at once.
@@ -125,10 +125,10 @@ class Fields:
         value = self.content[key]
         for names in allowed:
             # Where only names are allowed, the error for another text suggests the nearest one.
-            if isinstance(names, Names) and isinstance(value, str) and (len(allowed) == 1 or names.accepts(value)):
+            if names.known and isinstance(value, str) and (len(allowed) == 1 or names.accepts(value)):
                 return canonical_name(f"{self._full_name(key)} in {self.line(key)}", value, names.known)
         if not any(one.accepts(value) for one in allowed):
-            words = ", or ".join(one.words for one in sorted(allowed, key=lambda one: isinstance(one, Names)))
+            words = ", or ".join(one.words for one in sorted(allowed, key=lambda one: bool(one.known)))
             # TOML writes them in another way than Python.
             words = words.replace("True or False", "true or false, without quotes")
             raise self.wrong(key, f"must be {words}.")
