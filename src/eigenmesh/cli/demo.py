@@ -203,8 +203,8 @@ class _Sites:
         (folder / MARKER).touch()
         (folder / "network.toml").write_text(_network(names))
         make_network(folder / "network.toml", folder)
-        for place, name in enumerate(names):
-            np.save(folder / name / "data.npy", self.samples[place :: len(names)])
+        for position, name in enumerate(names):
+            np.save(folder / name / "data.npy", self.samples[position :: len(names)])
             settings = folder / name / "site.toml"
             settings.write_text(settings.read_text().replace('file = "data.csv"', 'file = "data.npy"'))
 
@@ -255,7 +255,7 @@ class _Sites:
         """Print a table that compares every site's result with the components of the pooled samples."""
         vectors = np.linalg.eigh(np.cov(self.samples, rowvar=False))[1][:, ::-1][:, :COMPONENTS]
         rows: dict[str, tuple[str, ...]] = {}
-        worst = 0.0
+        largest = 0.0
         for name in self.names:
             numbers = json.loads((self.folder / name / "out" / "result.json").read_text())
             components = read_model(self.folder / name / "out" / "result.npz").components
@@ -263,23 +263,23 @@ class _Sites:
             sent = (self.folder / name / "out" / "audit.jsonl").read_text().splitlines()
             size = sum(json.loads(line).get("bytes", 0) for line in sent)
             rows[name] = (f"{numbers['error_bound']:.1e}", f"{sine:.1e}", f"{len(sent):,}", readable_bytes(size))
-            worst = max(worst, sine)
+            largest = max(largest, sine)
         self.messages.print(sites_table(rows))
-        if worst <= TOL:
+        if largest <= TOL:
             self.messages.print(
-                f"All {len(self.names)} sites have the components of the pooled images, to {worst:.1e}."
+                f"All {len(self.names)} sites have the components of the pooled images, to {largest:.1e}."
             )
         else:
-            self.messages.print(f"The worst angle is {worst:.1e}, above {TOL:g}.")
+            self.messages.print(f"The largest angle is {largest:.1e}, above {TOL:g}.")
         self.messages.print(
             f"to see what a site sent: eigenmesh site audit {self.folder / self.names[0] / 'out' / 'audit.jsonl'}"
         )
-        return worst <= TOL
+        return largest <= TOL
 
 
 def _network(names: tuple[str, ...]) -> str:
     """A ring of sites on loopback, as a NETWORK.toml."""
-    edges = [[name, names[(place + 1) % len(names)]] for place, name in enumerate(names)]
+    edges = [[name, names[(position + 1) % len(names)]] for position, name in enumerate(names)]
     lines = ['run = "demo"', f"edges = {json.dumps(edges)}"]
     for name, port in zip(names, _free_ports(len(names)), strict=True):
         address = json.dumps(f"127.0.0.1:{port}")

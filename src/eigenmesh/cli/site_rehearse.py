@@ -32,8 +32,8 @@ Gap = Annotated[float, option(DATA, "SHARE", GAP_HELP, "--gap")]
 SeedOption = Annotated[int, option(DATA, "N", "Fixes samples, jitter and losses.", "--seed", min=0)]
 Example = Annotated[bool, option(OUTPUT, None, "Print an example of a conditions file and stop.", "--example")]
 STATUS = {"converged": 0, "killed": 0, "not converged": NOT_CONVERGED, "parked": PARKED, "ended": ENDED}
-# Exit statuses, the worst first.
-WORST = (ENDED, PARKED, NOT_CONVERGED, 0)
+# Exit statuses, the most serious first.
+BY_SEVERITY = (ENDED, PARKED, NOT_CONVERGED, 0)
 
 
 @plain_errors()
@@ -55,7 +55,7 @@ def rehearse(
     All sites run in this process, with the real protocol and the real solver on made-up samples; nothing is sent. A
     page or a report shows what one of the sites would see, in virtual seconds.
 
-    Exit status: the worst exit status of a peer, over all sites that are not killed.
+    Exit status: the most serious exit status of a peer, over all sites that are not killed.
 
     Examples:
 
@@ -87,7 +87,7 @@ def rehearse(
         for path in filter(None, (report, events)):
             messages.alert(f"wrote {path}", style="none")
     statuses = {STATUS.get(site.end, ENDED) for site in found.sites.values()}
-    raise typer.Exit(next(status for status in WORST if status in statuses))
+    raise typer.Exit(next(status for status in BY_SEVERITY if status in statuses))
 
 
 def _sizes(samples: str, sites: tuple[str, ...]) -> tuple[int, ...]:

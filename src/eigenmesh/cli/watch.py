@@ -118,13 +118,13 @@ def _followed(source: WatchedRun, feed: Feed | None) -> Iterator[None]:
 class WatchedRun(NamedTuple):
     """The files of a run, and what its page shows.
 
-    ``look`` summarises what has left the site, ``results`` is the folder of the result, and ``forecast`` plans the run
+    ``left`` summarises what has left the site, ``results`` is the folder of the result, and ``forecast`` plans the run
     if its events have no forecast.
     """
 
     events: Path
     title: str
-    look: Callable[[bool], dict[str, Any] | None]
+    left: Callable[[bool], dict[str, Any] | None]
     results: Path | None = None
     forecast: Callable[[], Planned | None] = lambda: None
 
@@ -132,7 +132,7 @@ class WatchedRun(NamedTuple):
         """Send the events of the run to a feed, until ``stop``."""
         for entry in self.first_entry(EventReader(self.events).new()):
             feed(entry)
-        follow(self.events, feed, stop, self.look)
+        follow(self.events, feed, stop, self.left)
 
     def first_entry(self, entries: Sequence[Entry]) -> list[Entry]:
         """The forecast, if there is one, as an entry to put before these."""
@@ -146,7 +146,7 @@ def _write(report: Path, source: WatchedRun) -> Path:
     if not entries:
         raise InputError(f"there is no event in {source.events} yet; start the run first.")
     entries = [*source.first_entry(entries), *entries]
-    about: dict[str, Any] = {"left": source.look(True)}
+    about: dict[str, Any] = {"left": source.left(True)}
     if not isinstance(entries[-1].event, Ended):
         heard, lost = fate_of(source.events, entries[-1])
         about["fate"] = {"heard": heard, "now": time.time(), "lost": lost}
@@ -183,12 +183,12 @@ def left_by(audit: Path) -> Callable[[bool], dict[str, Any] | None]:
 
     It returns None if there is no audit, or if it is too early to read it again.
     """
-    next_look = 0.0
+    next_time = 0.0
 
-    def look(last: bool) -> dict[str, Any] | None:
-        nonlocal next_look
+    def summarised(last: bool) -> dict[str, Any] | None:
+        nonlocal next_time
         began = time.monotonic()
-        if (began < next_look and not last) or not audit.exists():
+        if (began < next_time and not last) or not audit.exists():
             return None
         from eigenmesh.sites.audit import summary
 
@@ -196,7 +196,7 @@ def left_by(audit: Path) -> Callable[[bool], dict[str, Any] | None]:
             run = summary(audit).runs[-1]
         except (EigenmeshError, IndexError):
             return None
-        next_look = began + REST * (time.monotonic() - began)
+        next_time = began + REST * (time.monotonic() - began)
         kind = "masked, so that each alone looks like noise" if run.masked else "open to the neighbours"
         words = f"{run.data.messages:,} messages with numbers, {kind}; samples never leave."
         return {
@@ -204,4 +204,4 @@ def left_by(audit: Path) -> Callable[[bool], dict[str, Any] | None]:
             "neighbours": [[name, count.messages, count.bytes] for name, count in run.by_neighbour.items()],
         }
 
-    return look
+    return summarised

@@ -194,7 +194,7 @@ def _read_source(pca: StreamingPCA, source: Source, first: bool) -> np.ndarray:
     if source.shape[1] != pca.n_features_in_:
         raise DataError(f"the batch has {source.shape[1]} features, but the stream has {pca.n_features_in_} features.")
     if names is not None and known is not None and tuple(known) != names:
-        other = next(place for place, name in enumerate(names) if name != known[place])
+        other = next(column for column, name in enumerate(names) if name != known[column])
         raise DataError(f"column {other} of the batch is {names[other]!r}, but in the stream it is {known[other]!r}.")
     rows = source.read(slice(0, source.shape[0]))
     return np.asarray(rows.toarray() if sparse.issparse(rows) else rows)
