@@ -116,19 +116,9 @@ def test_the_same_seed_gives_the_same_numbers(call, data):
     assert costs("a.csv") == costs("b.csv")
 
 
-def test_nodes_of_their_own_and_other_covariances(call, write_csv, tmp_path, samples):
+def test_nodes_of_their_own_and_scaled_columns(call, write_csv, tmp_path, samples):
     write_csv("data.csv", samples, np.repeat(["a", "b", "c"], 80))
-    words = [
-        "--label-column",
-        "site",
-        "--split",
-        "label",
-        "--scale",
-        "--covariance",
-        "matrix-free",
-        "--averaging",
-        "tree",
-    ]
+    words = ["--label-column", "site", "--split", "label", "--scale", "--averaging", "tree"]
     done = call("compare", "data.csv", *words, "-k", 2, "--solvers", "block-krylov,oi", "--out", "r")
     assert done.exit_code == 0, done.output
     assert "3 nodes" in done.stdout
@@ -141,8 +131,7 @@ def test_nodes_of_their_own_and_other_covariances(call, write_csv, tmp_path, sam
         (["--solvers", "magic"], "unknown solver 'magic'; there are: "),
         (["--cost", "money"], "unknown unit of cost 'money'; there are: bytes, iterations, matrices, rounds"),
         (["--averaging", "guess"], "unknown averaging 'guess'"),
-        (["--covariance", "guess"], "unknown covariance 'guess'"),
-        (["--missing", "guess"], "unknown policy for missing entries 'guess'"),
+        (["--weights", "guess"], "unknown weights 'guess'"),
         (["-k", "0.9"], "valid integer"),
         (["-k", "7"], "--components = 7 must be at most 6"),
         (["--out", "x.gif"], "pictures end in .png, .svg, .pdf"),

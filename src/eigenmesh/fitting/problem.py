@@ -485,12 +485,12 @@ class Spread:
         if self.transport is not None:
             size = self.transport.size
             if n_nodes not in (None, size):
-                raise InputError(f"{size} processes are {size} nodes; leave out n_nodes = {n_nodes}.")
+                raise InputError(f"{size} processes are {size} nodes; leave out n_nodes {n_nodes}.")
             n_nodes = size
         if self.links is not None:
             linked = self.links.number_of_nodes()
             if n_nodes not in (None, linked):
-                raise InputError(f"{topology} links {linked} nodes, not n_nodes = {n_nodes}; leave out n_nodes.")
+                raise InputError(f"{topology} links {linked} nodes, not n_nodes {n_nodes}; leave out n_nodes.")
             n_nodes = linked
         vars(self).update(topology=topology, n_nodes=n_nodes, weights=weights, partition=partition)
 
