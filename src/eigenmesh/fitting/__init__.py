@@ -3,7 +3,7 @@
 from eigenmesh.fitting.fit import Fit, fit, fit_at_every_node, fit_numbers, largest_loadings, model_of
 from eigenmesh.fitting.matching import canonical, listed
 from eigenmesh.fitting.monitor import Monitor, renewed
-from eigenmesh.fitting.networks import DEFAULT_NODES, count_nodes, network_over, parse_weights
+from eigenmesh.fitting.networks import DEFAULT_NODES, network_over, parse_weights
 from eigenmesh.fitting.planner import Forecast, Plan, plan, planned, quick_forecast
 from eigenmesh.fitting.prepare import Prepared, Workload, choose_method, prepare, require_goes_with
 from eigenmesh.fitting.problem import (
@@ -36,7 +36,6 @@ __all__ = [
     "Spread",
     "Workload",
     "choose_method",
-    "count_nodes",
     "fit",
     "fit_at_every_node",
     "fit_numbers",
