@@ -131,19 +131,21 @@ class Membership:
 
     def keys(self) -> dict[str, bytes]:
         """Public keys of the members: from their signed views, or, if no link is lost, from their instances."""
-        kind = VIEW if self.lost else INSTANCE
-        found = {site: self._known.get((kind, site)) for site in self.members}
-        return {site: bytes.fromhex(known.content[-1]) for site, known in found.items() if known is not None}
+        signed = self._signed(VIEW if self.lost else INSTANCE)
+        return {site: bytes.fromhex(statement.content[-1]) for site, statement in signed.items()}
 
     def heard(self, epoch: int, stage: str) -> dict[str, Statement]:
         """What the members have heard in this epoch, as they have signed it at this stage."""
-        found = {site: self._known.get((HEARD, site, epoch, stage)) for site in self.members}
-        return {site: statement for site, statement in found.items() if statement is not None}
+        return self._signed(HEARD, epoch, stage)
 
     def results(self, epoch: int) -> dict[str, Statement]:
         """The signed results of the members in this epoch."""
-        found = {site: self._known.get((RESULT, site, epoch)) for site in self.members}
-        return {site: statement for site, statement in found.items() if statement is not None}
+        return self._signed(RESULT, epoch)
+
+    def _signed(self, kind: str, *about: object) -> dict[str, Statement]:
+        """The statements of the members of one kind, by name."""
+        keys = {site: (kind, site, *about) for site in self.members}
+        return {site: self._known[key] for site, key in keys.items() if key in self._known}
 
     @property
     def view(self) -> list[object]:
@@ -178,9 +180,9 @@ class Membership:
     @property
     def undecided(self) -> tuple[str, ...]:
         """Members that have not signed this view."""
-        mine = self.view
-        views = {site: self._known.get((VIEW, site)) for site in self.members}
-        return tuple(site for site, view in views.items() if view is None or list(view.content[:2]) != mine)
+        signed = self._signed(VIEW)
+        same = [site for site, view in signed.items() if list(view.content[:2]) == self.view]
+        return tuple(site for site in self.members if site not in same)
 
     @property
     def agreed(self) -> bool:

@@ -338,10 +338,17 @@ class Outbox:
         if message.kind is Kind.DATA:
             link.written = max(link.written, message.round + 1)
 
-    def write_all(self, message: Message) -> None:
-        """Send a message to all neighbours."""
+    def write_text(
+        self, link: Link, kind: Kind, text: str, round_: int | None = None, tag: int = 0, stream: int | None = None
+    ) -> None:
+        """Send a control message over the link's stream, or over one whose greeting is not accepted yet."""
+        self.write(link, self.message(kind, wire.text_body(text), round_, tag), stream)
+
+    def write_all(self, message: Message, source: str = "") -> None:
+        """Send a message to all neighbours except the one that it came from."""
         for link in self.epoch.links.values():
-            self.write(link, message)
+            if link.name != source:
+                self.write(link, message)
 
     # The journal, and what waits for it.
 
@@ -426,17 +433,14 @@ class Outbox:
 
     def spread(self, statement: Statement, source: str = "") -> None:
         """Send a statement to all neighbours except the one that it came from."""
-        message = self.message(Kind.STATEMENT, wire.text_body(statement.text))
-        for link in self.epoch.links.values():
-            if link.name != source:
-                self.write(link, message)
+        self.write_all(self.message(Kind.STATEMENT, wire.text_body(statement.text)), source)
 
     def send_statements(self, link: Link, stream: int | None = None) -> None:
         """Send all statements that are on the disk to one neighbour."""
         waiting = {statement.text for _, statement in self._unsent}
         for statement in self.membership.statements:
             if statement.text not in waiting:
-                self.write(link, self.message(Kind.STATEMENT, wire.text_body(statement.text)), stream)
+                self.write_text(link, Kind.STATEMENT, statement.text, stream=stream)
 
     # The end of the run because of an error.
 

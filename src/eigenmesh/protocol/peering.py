@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from random import Random
-from typing import NamedTuple
 
 from eigenmesh.errors import (
     AbortedError,
@@ -61,27 +60,6 @@ class RefusedError(Exception):
     def __init__(self, verdict: Verdict, reason: str) -> None:
         super().__init__(reason)
         self.verdict = verdict
-
-
-class Greeting(NamedTuple):
-    """Name, digest of the manifest, and the signed statement about the process."""
-
-    name: str
-    digest: str
-    statement: str
-
-
-def greeting_text(name: str, digest: str, statement: str) -> str:
-    """The text of a greeting."""
-    return f"{name}\n{digest}\n{statement}"
-
-
-def read_greeting(frame: Frame, kind: Kind) -> Greeting:
-    """The greeting in a frame; raises FrameError if there is none."""
-    parts = frame.text.split("\n", 2)
-    if frame.kind is not kind or len(parts) != 3:
-        raise FrameError(f"{frame.kind.name} came where {kind.name} is expected.")
-    return Greeting(*parts)
 
 
 def verdict_of(frame: Frame) -> Verdict:
@@ -246,11 +224,11 @@ class Peering:
             self.refuse(same[0], "it opens many streams without a greeting.")
 
     def _greet(self, link: Link, stream: Stream, kind: Kind) -> None:
-        own = self.greeting()
-        self.outbox.write(link, self.outbox.message(kind, wire.text_body(own), link.next_in), stream.number)
+        self.outbox.write_text(link, kind, self.greeting(), link.next_in, stream=stream.number)
 
     def greeting(self) -> str:
-        return greeting_text(self.setup.name, self.setup.run.digest, self.outbox.make_instance().text)
+        """The name of this site, the digest of its manifest, and its signed statement about this process."""
+        return "\n".join((self.setup.name, self.setup.run.digest, self.outbox.make_instance().text))
 
     def hear_before_greeting(self, stream: Stream, frame: Frame) -> None:
         """A frame on a stream whose greeting is not accepted yet."""
@@ -280,23 +258,22 @@ class Peering:
     def _show_manifest(self, link: Link, stream: Stream) -> None:
         """A neighbour asks before the run how this site is set up; this does not count as joining."""
         self.outbox.log(f"{link.name} asks for the manifest.", logging.INFO)
-        self.outbox.write(
-            link, self.outbox.message(Kind.MANIFEST, wire.text_body(self.setup.run.manifest), 0), stream.number
-        )
+        self.outbox.write_text(link, Kind.MANIFEST, self.setup.run.manifest, 0, stream=stream.number)
         self.cut(stream)
 
     def _hear_greeting(self, stream: Stream, frame: Frame) -> None:
-        greeting = read_greeting(frame, Kind.WELCOME if stream.called else Kind.HELLO)
-        link = self._expected(stream, greeting.name)
+        kind, parts = Kind.WELCOME if stream.called else Kind.HELLO, frame.text.split("\n", 2)
+        if frame.kind is not kind or len(parts) != 3:
+            raise FrameError(f"{frame.kind.name} came where {kind.name} is expected.")
+        name, digest, statement = parts
+        link, epoch = self._expected(stream, name), self.outbox.epoch
         link.join(self.clock.now)
         try:
-            if greeting.digest != self.setup.run.digest:
+            if digest != self.setup.run.digest:
                 raise RefusedError(Verdict.MANIFEST, f"{link.name} is set up for another run: its manifest differs.")
-            if frame.run_id != self.outbox.epoch.run_id or frame.epoch != self.outbox.epoch.number:
-                raise RefusedError(
-                    Verdict.LATER, f"epoch {frame.epoch} is not the current one, {self.outbox.epoch.number}."
-                )
-            self._require_instance(link, greeting.statement)
+            if frame.run_id != epoch.run_id or frame.epoch != epoch.number:
+                raise RefusedError(Verdict.LATER, f"epoch {frame.epoch} is not the current one, {epoch.number}.")
+            self._require_instance(link, statement)
             self._require_resumable(link, frame)
         except RefusedError as error:
             self._refuse_greeting(link, stream, error)
@@ -337,9 +314,8 @@ class Peering:
             if self.membership.instance(link.name) == link.met:
                 # The same process cannot lose rounds: a newer greeting on another stream has overtaken this one.
                 raise RefusedError(Verdict.LATER, f"{text} since.")
-            raise RefusedError(
-                Verdict.CANNOT_RESUME, f"{text}: its journal is gone or incomplete, so it cannot resume."
-            )
+            text = f"{text}: its journal is gone or incomplete, so it cannot resume."
+            raise RefusedError(Verdict.CANNOT_RESUME, text)
 
     def _agreed(self, link: Link, stream: Stream, frame: Frame) -> None:
         if link.stream is not None and link.stream in self.streams:
@@ -361,7 +337,7 @@ class Peering:
             # The other site may be behind: with the statements known here it can catch up.
             self.outbox.send_statements(link, stream.number)
         text = self.setup.run.manifest if error.verdict is Verdict.MANIFEST else str(error)
-        self.outbox.write(link, self.outbox.message(Kind.REFUSE, wire.text_body(text), 0, error.verdict), stream.number)
+        self.outbox.write_text(link, Kind.REFUSE, text, 0, error.verdict, stream.number)
         if stream.called:
             self.cut(stream)
 
@@ -371,8 +347,7 @@ class Peering:
         why = "its settings differ" if verdict is Verdict.MANIFEST else one_line(frame.text)[:200]
         stream.refused, link.refusal = verdict, f"refused by {link.name}: {why}"
         if verdict is Verdict.MANIFEST:
-            own = wire.text_body(self.setup.run.manifest)
-            self.outbox.write(link, self.outbox.message(Kind.MANIFEST, own, 0), stream.number)
+            self.outbox.write_text(link, Kind.MANIFEST, self.setup.run.manifest, 0, stream=stream.number)
             self._disagree(link, frame.text)
         elif verdict is Verdict.CANNOT_RESUME:
             self._cannot_resume(link, frame)
@@ -430,12 +405,11 @@ class Peering:
 
     def _hear(self, link: Link, stream: Stream, frame: Frame, data: bytes) -> None:
         """A frame from a neighbour whose greeting was accepted."""
-        if frame.run_id != self.outbox.epoch.run_id or frame.epoch != self.outbox.epoch.number:
+        epoch = self.outbox.epoch
+        if frame.run_id != epoch.run_id or frame.epoch != epoch.number:
             raise FrameError(f"a frame of another run or epoch ({frame.run_id.hex()}, {frame.epoch}).")
-        if frame.acknowledged > self.outbox.epoch.round and not self._resumed:
-            raise FrameError(
-                f"round {frame.acknowledged - 1} is acknowledged, but {self.outbox.epoch.round - 1} is the last."
-            )
+        if frame.acknowledged > epoch.round and not self._resumed:
+            raise FrameError(f"round {frame.acknowledged - 1} is acknowledged, but {epoch.round - 1} is the last.")
         link.bytes_in += len(data)
         link.heard, link.lost = self.clock.now, False
         link.acknowledge(frame.acknowledged)
@@ -482,9 +456,8 @@ class Peering:
             return
         if statement.site == self.setup.name:
             # Only another process of this site can make a new statement in its name.
-            self.outbox.fail(
-                CannotResumeError(f"{self.setup.name} has been started again elsewhere; this process ends.")
-            )
+            text = f"{self.setup.name} has been started again elsewhere; this process ends."
+            self.outbox.fail(CannotResumeError(text))
             return
         self.membership.add(statement)
         self.learn(statement, source)

@@ -37,9 +37,13 @@ class Instance(NamedTuple):
 class Run:
     """What the sites of a run must agree on before it begins.
 
-    ``run_id``, 16 bytes, is unique to the run. The manifest describes the computation; sites whose texts differ refuse
-    each other. ``max_message_bytes`` counts only arrays. ``compare`` lists the fields in which two manifests differ.
-    ``runs_to`` is for series of runs: how many runs the second manifest is after the first; otherwise 0.
+    Parameters
+    ----------
+    run_id : 16 bytes, unique to the run.
+    manifest : describes the computation. Sites whose texts differ refuse each other.
+    max_message_bytes : most bytes of the arrays of a message.
+    compare : lists the fields in which two manifests differ.
+    runs_to : for series of runs, how many runs the second manifest is after the first; otherwise 0.
     """
 
     run_id: bytes
@@ -83,12 +87,22 @@ class Keyring(Protocol):
 
 @dataclass(frozen=True)
 class Setup:
-    """A site of a run. ``dials`` are the neighbours that it calls; the others call it.
+    """A site of a run.
 
-    A neighbour is lost if it was silent for ``patience_s``, or for ``join_s`` if it never gave a sign of life;
-    ``on_loss`` is what happens to the run then. ``round_s`` bounds one wait even if the neighbour is alive. At most
-    ``window_frames`` frames are kept for a neighbour until they are on its disk; then the sender waits. With ``masked``
-    the site sends a public key for masks, a new one in each epoch.
+    Parameters
+    ----------
+    name : of the site.
+    sites : the names of all sites, in the order of the network.
+    edges : all links of the network.
+    dials : the neighbours that it calls; the others call it.
+    run : what all sites agree on.
+    keyring : signs with the key of this site, and checks the signatures of others.
+    patience_s : a neighbour that was silent for so long is lost.
+    join_s : a neighbour that has never given a sign of life is lost after so long.
+    round_s : bounds one wait even if the neighbour is alive.
+    on_loss : what happens to the run when a neighbour is lost: all wait for it, or end, or continue without it.
+    window_frames : most frames that are kept for a neighbour until they are on its disk; then the sender waits.
+    masked : whether the site sends a public key for masks, a new one in each epoch.
     """
 
     name: str
@@ -118,9 +132,14 @@ class Setup:
 
 
 class Past(NamedTuple):
-    """The journal when the process starts: the number of this start, the records, and how to read their content.
+    """The journal when the process starts.
 
-    ``secret`` is drawn when the journal is made, and never leaves the site.
+    Parameters
+    ----------
+    instance : this process, with the number of this start.
+    entries : the records.
+    read : gives the content of a record.
+    secret : drawn when the journal is made; it never leaves the site.
     """
 
     instance: Instance
@@ -134,8 +153,8 @@ class Past(NamedTuple):
 
     def site_key(self, lost: tuple[Edge, ...]) -> SiteKey:
         """The key pair of an epoch, the same after a restart: it is derived from a secret that is on the disk."""
-        place = f"eigenmesh site key\n{self.secret}\n{view_digest(lost)}"
-        return SiteKey.generate(hashlib.sha256(place.encode()).digest())
+        seed = f"eigenmesh site key\n{self.secret}\n{view_digest(lost)}"
+        return SiteKey.generate(hashlib.sha256(seed.encode()).digest())
 
 
 @dataclass

@@ -13,7 +13,7 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
-from eigenmesh.errors import TransportError
+from eigenmesh.errors import InputError, TransportError
 from eigenmesh.masking import Masks
 
 Arrays = tuple[Array, ...]
@@ -49,6 +49,22 @@ class Transport(ABC):
 
     All nodes call ``links``, ``exchange`` and ``all_reduce`` in the same order, with arrays of the same shapes and
     dtypes, so a receiver knows the size of a message before it allocates memory. Every wait has a deadline.
+
+    A transport must have ``exchange``, ``abort`` and ``close``. All other methods have a default. It is a context
+    manager, which ends the run at every node if there is an error, and closes the links.
+
+    Examples
+    --------
+    Two nodes, each a thread, send each other their rank:
+
+    >>> import numpy as np
+    >>> from eigenmesh.transports import run_threads
+    >>> def work(transport):
+    ...     links = transport.links(transport.others, transport.others)
+    ...     received = transport.exchange((np.array([transport.rank]),), links)
+    ...     return {sender: arrays[0].tolist() for sender, arrays in received.items()}
+    >>> run_threads(2, work)
+    [{1: [1]}, {0: [0]}]
     """
 
     # Whether ``all_reduce`` is implemented.
@@ -73,6 +89,11 @@ class Transport(ABC):
     def size(self) -> int:
         """M, the number of nodes."""
         return self._size
+
+    @property
+    def others(self) -> list[int]:
+        """Ranks of all other nodes."""
+        return [rank for rank in range(self.size) if rank != self.rank]
 
     @cached_property
     def sent(self) -> SentCount:
@@ -121,9 +142,8 @@ class Transport(ABC):
         It needs no graph, because every node sends to every other. It is for a few numbers before a run, and like a
         handshake it is not counted in ``sent``.
         """
-        others = [rank for rank in range(self.size) if rank != self.rank]
         before = replace(self.sent)
-        received = self.exchange((array,), self.links(others, others))
+        received = self.exchange((array,), self.links(self.others, self.others))
         self.sent.messages, self.sent.bytes = before.messages, before.bytes
         return np.stack([array if rank == self.rank else received[rank][0] for rank in range(self.size)])
 
@@ -165,6 +185,13 @@ class Transport(ABC):
         if error is not None:
             self.abort(f"{type(error).__name__}: {error}")
         self.close()
+
+
+def require_timeouts(**seconds: float) -> None:
+    """Raise InputError unless every timeout is above 0."""
+    for name, value in seconds.items():
+        if not value > 0:
+            raise InputError(f"{name} = {value!r} must be above 0.")
 
 
 def in_library_of(models: Arrays, arrays: tuple[np.ndarray, ...]) -> Arrays:

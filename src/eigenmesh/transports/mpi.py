@@ -20,7 +20,7 @@ import numpy as np
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.errors import DeadlineError, EigenmeshError, InputError, TransportError, import_extra
-from eigenmesh.transports.base import Arrays, Links, Reduction, Transport, in_library_of
+from eigenmesh.transports.base import Arrays, Links, Reduction, Transport, in_library_of, require_timeouts
 
 # MPI collectives: messages as rows of bytes, exchanges that are prepared once, and a deadline for blocking calls.
 
@@ -178,8 +178,7 @@ class MPITransport(Transport):
     reduces: ClassVar[bool] = True
 
     def __init__(self, comm: Any = None, timeout_s: float = 60.0) -> None:
-        if not timeout_s > 0:
-            raise InputError(f"timeout_s = {timeout_s!r} must be above 0.")
+        require_timeouts(timeout_s=timeout_s)
         try:
             self._mpi = import_extra("mpi4py.MPI", "mpi", "the MPI transport")
         except RuntimeError as error:

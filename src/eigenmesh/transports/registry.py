@@ -100,7 +100,13 @@ TRANSPORTS: dict[str, TransportKind] = {
 
 
 def transport_kind(name: str, device: str | None = None) -> TransportKind:
-    """The transport with this name, for a fit with arrays on this device; None means NumPy."""
+    """The transport with this name, for a fit with arrays on a device.
+
+    Parameters
+    ----------
+    name : of a row of ``TRANSPORTS``, in any spelling.
+    device : where the arrays are; None means NumPy.
+    """
     kind = lookup("transport", name, TRANSPORTS, also="a Transport object")
     if not kind.starts_by_name:
         raise InputError(f"transport {kind.name!r} cannot be started by name: each node is {kind.description}.")
@@ -114,6 +120,12 @@ def transport_by_name(name: str, device: str | None = None, timeout_s: float = 6
     """Join the nodes that a launcher has started, one process per node, such as "mpi" under mpiexec.
 
     Warns if this process is the only node, because it was started without a launcher.
+
+    Parameters
+    ----------
+    name : of a row of ``TRANSPORTS``, in any spelling.
+    device : where the arrays are; None means NumPy.
+    timeout_s : deadline of every wait.
     """
     kind = transport_kind(name, device)
     if kind.connect is None:

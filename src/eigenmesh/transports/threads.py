@@ -12,7 +12,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from eigenmesh.errors import AbortedError, DeadlineError, InputError
-from eigenmesh.transports.base import Arrays, Links, Transport
+from eigenmesh.transports.base import Arrays, Links, Transport, require_timeouts
 
 T = TypeVar("T")
 
@@ -21,13 +21,18 @@ POLL_S = 0.05
 
 
 class ThreadHub:
-    """State that the nodes of one process share: a mailbox per directed link, and the reason of the first failure."""
+    """State that the nodes of one process share: a mailbox per directed link, and the reason of the first failure.
+
+    Parameters
+    ----------
+    size : number of nodes.
+    timeout_s : deadline of every wait.
+    """
 
     def __init__(self, size: int, timeout_s: float = 60.0) -> None:
         if size < 1:
             raise InputError(f"size = {size} must be at least 1.")
-        if not timeout_s > 0:
-            raise InputError(f"timeout_s = {timeout_s!r} must be above 0.")
+        require_timeouts(timeout_s=timeout_s)
         self.size, self.timeout_s = size, timeout_s
         self._mailboxes: dict[tuple[int, int], queue.SimpleQueue[Arrays]] = {}
         # Posted messages, by receiver.
@@ -108,7 +113,14 @@ class ThreadTransport(Transport):
 
 
 def run_threads(size: int, work: Callable[[Transport], T], timeout_s: float = 60.0) -> list[T]:
-    """Run ``work`` at every node, one thread per node; results by rank. If a node fails, its error is raised."""
+    """Run ``work`` at every node, one thread per node; results by rank. If a node fails, its error is raised.
+
+    Parameters
+    ----------
+    size : number of nodes.
+    work : called at every node, with its transport.
+    timeout_s : deadline of every wait.
+    """
     hub = ThreadHub(size, timeout_s)
 
     def guarded(rank: int) -> T:

@@ -21,7 +21,7 @@ import numpy as np
 
 from eigenmesh.arrays import Array, namespace_for
 from eigenmesh.errors import AbortedError, DeadlineError, InputError, TransportError, import_extra
-from eigenmesh.transports.base import Arrays, Links, Reduction, Transport
+from eigenmesh.transports.base import Arrays, Links, Reduction, Transport, require_timeouts
 from eigenmesh.words import node_list
 
 # Pack several arrays into one PyTorch buffer of bytes, and unpack them.
@@ -442,9 +442,7 @@ class TorchTransport(Transport):
         join_timeout_s: float | None = None,
     ) -> None:
         join_timeout_s = max(timeout_s, JOIN_TIMEOUT_S) if join_timeout_s is None else join_timeout_s
-        for name, value in (("timeout_s", timeout_s), ("join_timeout_s", join_timeout_s)):
-            if not value > 0:
-                raise InputError(f"{name} = {value!r} must be above 0.")
+        require_timeouts(timeout_s=timeout_s, join_timeout_s=join_timeout_s)
         self._torch = import_extra("torch", "torch", "the torch transport")
         self.timeout_s = timeout_s
         self._group: Group = join_group(self._torch, device, backend, join_timeout_s)
@@ -466,7 +464,6 @@ class TorchTransport(Transport):
 
     def exchange(self, arrays: Arrays, links: Links) -> dict[int, Arrays]:
         self._check()
-        deadline = time.monotonic() + self.timeout_s
         message = MessageLayout(self._torch, arrays, self._group.wire)
         if message.n_bytes == 0:
             return dict.fromkeys(links.receive_from, arrays)
@@ -476,20 +473,10 @@ class TorchTransport(Transport):
         packed = message.pack() if links.send_to else None
         operations += [(distributed.isend, packed, receiver) for receiver in links.send_to]
         if operations:
-            self._send_and_receive(operations, message.kind, deadline)
+            ranks = [rank for _, _, rank in operations]
+            self._complete(lambda: self._group.start(operations, message.kind), ranks, message.kind)
         self.sent.add(len(links.send_to), message.payload_bytes)
         return {sender: message.unpack(buffer) for sender, buffer in buffers.items()}
-
-    def _send_and_receive(self, operations: list[tuple[Any, Any, int]], kind: str, deadline: float) -> None:
-        ranks = [rank for _, _, rank in operations]
-        try:
-            works = self._group.start(operations, kind)
-        except RuntimeError as error:
-            self._fail(error, ranks, kind, deadline)
-        # NCCL combines all operations into one work.
-        of_work = [[rank] for rank in ranks] if len(works) == len(ranks) else [ranks] * len(works)
-        for work, involved in zip(works, of_work, strict=True):
-            self._wait(work, involved, kind, deadline)
 
     def all_reduce(self, array: Array, reduction: Reduction) -> Array:
         reduced = self._reduced(array, reduction)
@@ -498,28 +485,29 @@ class TorchTransport(Transport):
 
     def _reduced(self, array: Array, reduction: Reduction) -> Any:
         self._check()
-        deadline = time.monotonic() + self.timeout_s
         own = as_tensor(self._torch, array, self._group.wire)
         if reduction == "mean" and not own.is_floating_point():
             raise InputError(f"a mean of {own.dtype} is not defined; use float32 or float64.")
         reduced = own * (1 / self.size) if reduction == "mean" else own.clone()
-        others = [rank for rank in range(self.size) if rank != self.rank]
         kind = f"{reduction} of {kind_of([reduced])}"
-        try:
-            work = self._group.reduce(reduced, reduction)
-        except RuntimeError as error:
-            self._fail(error, others, kind, deadline)
-        self._wait(work, others, kind, deadline)
+        self._complete(lambda: [self._group.reduce(reduced, reduction)], self.others, kind)
         return reduced
 
-    def _wait(self, work: Any, involved: Sequence[int], kind: str, deadline: float) -> None:
-        """Wait for one operation; the host waits under NCCL, too, so that the deadline holds."""
+    def _complete(self, start: Callable[[], list[Any]], ranks: Sequence[int], kind: str) -> None:
+        """Start operations with these ranks, and wait for them; an error names the ranks of the one that failed.
+
+        The host waits under NCCL, too, so that the deadline holds.
+        """
+        deadline, involved = time.monotonic() + self.timeout_s, ranks
         try:
-            done = work.wait(timedelta(seconds=max(0.001, deadline - time.monotonic())))
+            works = start()
+            for index, work in enumerate(works):
+                # NCCL combines all operations into one work.
+                involved = [ranks[index]] if len(works) == len(ranks) else ranks
+                if work.wait(timedelta(seconds=max(0.001, deadline - time.monotonic()))) is False:
+                    raise RuntimeError("the operation was cancelled")
         except RuntimeError as error:
             self._fail(error, involved, kind, deadline)
-        if done is False:
-            self._fail(RuntimeError("the operation was cancelled"), involved, kind, deadline)
 
     def _check(self) -> None:
         if self._closed:
@@ -554,7 +542,7 @@ class TorchTransport(Transport):
             return
         self._failing = True
         self._watch.poll()
-        gone = self._group.gone([rank for rank in range(self.size) if rank != self.rank])
+        gone = self._group.gone(self.others)
         if gone:
             raise TransportError(self._loss(gone, "the launcher ends all"))
         raise AbortedError(f"node {self.rank} was told to end (SIGTERM).")

@@ -369,8 +369,15 @@ SILENT_S = 30.0
 class ConnectionThread:
     """Runs the event loop in its own thread, from construction to ``stop``.
 
-    ``feed`` is called with events, in that thread. ``addresses`` are those of the neighbours that this site calls;
-    ``listen`` is the address at which the others call. ``supervisor`` hears of every exception in the thread.
+    Parameters
+    ----------
+    feed : called with events, in that thread.
+    credentials : key and certificate of this site, and the authority's certificate.
+    addresses : of the neighbours that this site calls.
+    listen : the address at which the other neighbours call, if there are any.
+    max_message_bytes : most bytes of arrays in a message.
+    max_streams : most connections at a time.
+    supervisor : hears of every exception in the thread.
     """
 
     def __init__(

@@ -9,6 +9,7 @@ records at a time.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -18,7 +19,7 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,32 +33,21 @@ from eigenmesh.transports.tls.connection import Supervisor
 
 
 MAGIC = b"EGNMJRN5"
-# Most parts and bytes per write call: POSIX limits the parts, and macOS the bytes.
-MAX_PARTS, MAX_BYTES = 1024, 1 << 30
 
 
-def write(file: int, parts: list[bytes]) -> None:
-    """Write all parts; where the system allows it, without joining them first."""
-    for first in range(0, len(parts), MAX_PARTS):
-        some = parts[first : first + MAX_PARTS]
-        size = sum(map(len, some))
-        written = os.writev(file, some) if hasattr(os, "writev") and size < MAX_BYTES else 0
-        if written < size:
-            data = memoryview(b"".join(some))[written:]
-            while data:
-                data = data[os.write(file, data) :]
+def write(file: int, parts: Iterable[bytes]) -> None:
+    """Write all parts, one after the other; one call of the system may write less than it is given."""
+    data = memoryview(b"".join(parts))
+    while data:
+        data = data[os.write(file, data) :]
 
 
 def read(file: int, length: int, offset: int) -> bytes:
-    """Read from a file at a place, and leave its position as it was."""
+    """Read from a file at an offset, and leave the position at which records are appended as it was."""
     if hasattr(os, "pread"):
         return os.pread(file, length, offset)
-    # Without pread, restore the position at which records are appended.
-    place = os.lseek(file, 0, os.SEEK_CUR)
-    os.lseek(file, offset, os.SEEK_SET)
-    data = os.read(file, length)
-    os.lseek(file, place, os.SEEK_SET)
-    return data
+    with _at(file, offset):
+        return os.read(file, length)
 
 
 def sync(file: int) -> None:
@@ -68,19 +58,24 @@ def sync(file: int) -> None:
     """
     flush = getattr(os, "fdatasync", os.fsync)
     flush(file)
-    _note_end(file)
+    end = struct.pack("<Q", os.lseek(file, 0, os.SEEK_CUR))
+    if hasattr(os, "pwrite"):
+        os.pwrite(file, end, len(MAGIC))
+    else:
+        with _at(file, len(MAGIC)):
+            os.write(file, end)
     flush(file)
 
 
-def _note_end(file: int) -> None:
-    end = os.lseek(file, 0, os.SEEK_CUR)
-    note = struct.pack("<Q", end)
-    if hasattr(os, "pwrite"):
-        os.pwrite(file, note, len(MAGIC))
-        return
-    os.lseek(file, len(MAGIC), os.SEEK_SET)
-    os.write(file, note)
-    os.lseek(file, end, os.SEEK_SET)
+@contextlib.contextmanager
+def _at(file: int, offset: int) -> Iterator[None]:
+    """Move to an offset, and back again afterwards: Windows cannot read and write at an offset otherwise."""
+    before = os.lseek(file, 0, os.SEEK_CUR)
+    os.lseek(file, offset, os.SEEK_SET)
+    try:
+        yield
+    finally:
+        os.lseek(file, before, os.SEEK_SET)
 
 
 def lock(file: int, path: Path) -> None:
@@ -109,12 +104,20 @@ START_OVER = "start over at all sites: give the run another name there."
 
 
 class Journal:
-    """The journal of one site in one run, which ``head`` describes; a journal of another run is refused.
+    """The journal of one site in one run.
 
-    ``past`` holds the records from before, and a record of this start. The journal's thread calls ``on_durable`` with
-    the number of records that are on the disk, and ``on_failure``, once, if the disk fails; no record becomes durable
-    after that. ``supervisor`` hears of any other exception in it. The identity is drawn when the file is made, so that
-    neighbours can tell it from a new journal.
+    Parameters
+    ----------
+    path : the file. If it does not exist it is made, with an identity by which neighbours can tell it from another one.
+    head : describes the run. A journal of another run is refused.
+    on_durable : called in the journal's thread, with the number of records that are on the disk.
+    on_failure : called in the journal's thread, once, if the disk fails. No record becomes durable after that.
+    supervisor : hears of any other exception in the journal's thread.
+
+    Attributes
+    ----------
+    past : the records from before, and a record of this start.
+    failed : why the disk has failed, or empty.
     """
 
     def __init__(
@@ -229,7 +232,7 @@ class Journal:
         if self.failed:
             return
         try:
-            write(self._file, [part for parts in batch for part in parts])
+            write(self._file, itertools.chain.from_iterable(batch))
             sync(self._file)
             # Only a restart reads it again, so let the system drop it from its cache, where that is possible.
             with contextlib.suppress(AttributeError, OSError):
