@@ -36,10 +36,24 @@ class MessageRows:
     """This node's message and those of its neighbours, one row each; only this node's own arrays are copied.
 
     A row begins with a mark, a checksum of the layout. A wrong mark shows a message of another kind, and a zero mark a
-    row that has not been received yet. ``sent`` (bytes,) is this node's row, ``received`` (senders, bytes) are the
-    neighbours', ``stacks`` a view (1 + senders, ...) per array, ``messages`` views of the arrays per neighbour.
-    ``payload_bytes`` does not count mark and padding.
+    row that has not been received yet.
+
+    Parameters
+    ----------
+    arrays : of this node, for shapes and dtypes.
+    n_senders : number of neighbours that send.
+
+    Attributes
+    ----------
+    sent, received : this node's row, (bytes,), and those of the neighbours, (senders, bytes).
+    stacks : a view of the rows per array, (1 + senders, ...).
+    messages : per neighbour, views of its arrays.
+    payload_bytes : bytes of the arrays, without mark and padding.
+    start, free : start the collective that fills the rows of the neighbours, and free it; set by the transport.
     """
+
+    start: Callable[[], Any]
+    free: Callable[[], None]
 
     def __init__(self, arrays: Arrays, n_senders: int) -> None:
         models = [ea.to_numpy(array) for array in arrays]
@@ -82,33 +96,6 @@ class MessageRows:
     def mismatched(self) -> list[int]:
         """Positions of the neighbours whose message is of a different kind, or has not arrived."""
         return [int(row) for row in np.flatnonzero((self._marks != self.sent[:8]).any(axis=1))]
-
-
-@dataclass(frozen=True)
-class NeighbourGather:
-    """One kind of message on one graph: its rows, and the collective that fills them, which is used many times."""
-
-    rows: MessageRows
-    start: Callable[[], Any]
-    free: Callable[[], None]
-
-
-def neighbour_gather(mpi: Any, graph: Any, rows: MessageRows, new_graph: Callable[[], Any]) -> NeighbourGather:
-    """All-gather of the rows over a graph communicator; ``new_graph`` makes another communicator of the same graph."""
-    buffers = [rows.sent, mpi.BYTE], [rows.received, rows.sent.size, mpi.BYTE]
-    try:
-        request = graph.Neighbor_allgather_init(*buffers)
-    except NotImplementedError:
-        # Without persistent requests MPI matches messages only by order, so each kind of message gets its own
-        # communicator.
-        own_graph = new_graph()
-        return NeighbourGather(rows, lambda: own_graph.Ineighbor_allgather(*buffers), own_graph.Free)
-
-    def start() -> Any:
-        request.Start()
-        return request
-
-    return NeighbourGather(rows, start, request.Free)
 
 
 class Watchdog:
@@ -160,7 +147,7 @@ class GraphLinks(Links):
     """Links with their graph communicator, and the collectives prepared for it by layout of the message."""
 
     graph: Any
-    ready: dict[Layout, NeighbourGather] = field(default_factory=dict)
+    ready: dict[Layout, MessageRows] = field(default_factory=dict)
 
 
 class MPITransport(Transport):
@@ -246,10 +233,9 @@ class MPITransport(Transport):
         if not isinstance(links, GraphLinks):
             raise InputError(f"an MPI exchange needs links from MPITransport.links, not {type(links).__name__}.")
         layout = tuple([part for array in arrays for part in (array.shape, array.dtype)])
-        ready = links.ready.get(layout) or self._neighbour_gather(arrays, links, layout)
-        rows = ready.rows
+        rows = links.ready.get(layout) or self._prepared(arrays, links, layout)
         rows.pack(arrays)
-        started = ready.start()
+        started = rows.start()
         self.sent.add(len(links.send_to), rows.payload_bytes)
         self._wait(started, "its neighbours", rows, links)
         if not rows.complete:
@@ -258,15 +244,25 @@ class MPITransport(Transport):
             raise InputError(f"node {names} did not send {rows.description}; all nodes must send the same kind.")
         return rows
 
-    def _neighbour_gather(self, arrays: Arrays, links: GraphLinks, layout: Layout) -> NeighbourGather:
+    def _prepared(self, arrays: Arrays, links: GraphLinks, layout: Layout) -> MessageRows:
+        """Rows for a new kind of message, with the collective that fills them."""
         rows = MessageRows(arrays, len(links.receive_from))
         self._agree_on("exchange", rows.description)
-        prepared = neighbour_gather(self._mpi, links.graph, rows, partial(self._graph, links))
+        buffers = [rows.sent, self._mpi.BYTE], [rows.received, rows.sent.size, self._mpi.BYTE]
+        try:
+            request = links.graph.Neighbor_allgather_init(*buffers)
+            # ``Start`` returns nothing, and the request is what is waited for.
+            rows.start, rows.free = lambda: request.Start() or request, request.Free
+        except NotImplementedError:
+            # Without persistent requests MPI matches messages only by order, so each kind of message gets its own
+            # communicator.
+            graph = self._graph(links)
+            rows.start, rows.free = partial(graph.Ineighbor_allgather, *buffers), graph.Free
         if len(links.ready) >= KEPT_LAYOUTS:
             # Free the oldest, which is the same one at all nodes.
             links.ready.pop(next(iter(links.ready))).free()
-        links.ready[layout] = prepared
-        return prepared
+        links.ready[layout] = rows
+        return rows
 
     def all_gather(self, array: np.ndarray) -> np.ndarray:
         self._agree_on("all_gather", f"{array.dtype}{list(array.shape)}")
@@ -372,8 +368,8 @@ class MPITransport(Transport):
         self._closed = True
         atexit.unregister(self._abort_at_exit)
         for links in self._graphs.values():
-            for gathering in links.ready.values():
-                gathering.free()
+            for rows in links.ready.values():
+                rows.free()
             links.graph.Free()
         self._watchdog.close()
         self._agreement_comm.Free()
