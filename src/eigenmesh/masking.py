@@ -15,7 +15,7 @@ import numpy as np
 
 from eigenmesh.errors import InputError, import_extra
 
-# Keys for masks: one X25519 key pair per site and run; two sites derive their shared key from their two pairs.
+# Keys for masks: one X25519 key pair per site and run. Two sites derive their shared key from their two pairs.
 
 
 KEY_BYTES = 32
@@ -43,7 +43,7 @@ class SiteKey:
         return public
 
     def shared(self, public: bytes) -> bytes:
-        """The X25519 secret shared with another site's public key; raises InputError for a degenerate key."""
+        """The X25519 secret shared with another site's public key. Raises InputError for a degenerate key."""
         _require_length("a public key", public)
         try:
             secret: bytes = self._private.exchange(_curve().X25519PublicKey.from_public_bytes(public))
@@ -141,7 +141,7 @@ class MaskGraph:
     def tolerated(self) -> int:
         """How many sites may collude, whichever they are, and still find only one sum over all others, two or more.
 
-        M - 2 with all pairs; otherwise one less than the vertex connectivity of the graph.
+        It is M - 2 with all pairs, and otherwise one less than the vertex connectivity of the graph.
         """
         if self.is_complete:
             return len(self.partners) - 2
@@ -201,7 +201,7 @@ def graph_of_size(sites: int) -> MaskGraph:
 
 @lru_cache(maxsize=8)
 def mask_graph(context: MaskContext, all_pairs_up_to: int = ALL_PAIRS_UP_TO) -> MaskGraph:
-    """All pairs if there are few sites; otherwise a random graph of degree k = 2 ceil(log2 M), from the context."""
+    """All pairs if there are few sites. Otherwise a random graph of degree k = 2 ceil(log2 M), from the context."""
     sites = len(context.names)
     degree = 2 * math.ceil(math.log2(max(sites, 2)))
     if sites <= all_pairs_up_to or degree >= sites - 1:
@@ -317,7 +317,7 @@ class PairwiseMasks:
         words_i(t) = sum_{j > i} G(k_ij, h, t) - sum_{j < i} G(k_ij, h, t)  modulo 2^64,   sum_i words_i(t) = 0
 
     ``keys`` has the key of each partner by rank, and h is the present hash of the ``transcript``. G is the ChaCha20
-    stream (RFC 8439) of the key HMAC-SHA256(k_ij, h); it takes 4 zero bytes and ``t`` (8 bytes) as nonce, block counter
+    stream (RFC 8439) of the key HMAC-SHA256(k_ij, h). It takes 4 zero bytes and ``t`` (8 bytes) as nonce, block counter
     from 0, and reads the stream as little-endian words. The sum is 0 only if all sites have the same transcript.
     """
 
@@ -342,7 +342,7 @@ class PairwiseMasks:
         return np.asarray(words + self.words(number, words.size))
 
     def words(self, number: int, count: int) -> np.ndarray:
-        """The mask of one average, shape (count,); raises InputError unless its number is above all earlier ones."""
+        """The mask of one average, shape (count,). Raises InputError unless its number is above all earlier ones."""
         if number < self._next:
             raise InputError(f"average {number} would be masked again; the next one is {self._next} or later.")
         if not 0 <= count <= MAX_WORDS or number >= 1 << 64:
@@ -386,10 +386,10 @@ def _require_keys(key: SiteKey, publics: Sequence[bytes], rank: int, context: Ma
         raise InputError(f"{len(publics)} public keys for {len(names)} sites; give one for each.")
     if publics[rank] != key.public:
         raise InputError(f"the public key of {names[rank]} does not match its secret.")
-    for place, public in enumerate(publics):
+    for second, public in enumerate(publics):
         first = publics.index(public)
-        if first < place:
-            raise InputError(f"{names[first]} and {names[place]} have the same public key; give each site its own.")
+        if first < second:
+            raise InputError(f"{names[first]} and {names[second]} have the same public key; give each site its own.")
 
 
 # What a run has revealed, and to whom, in plain sentences.

@@ -21,4 +21,4 @@ def test_the_largest_message_is_one_that_tls_takes_at_once(mesh, n_features):
         site.settings, asked=replace(site.settings.asked, n_components=0.9, solver=FastPCA())
     ).largest_message(n_features)
     assert size >= min(8 * n_features**2, 1 << 30)
-    assert len(prefixed(b"")) + wire.ROOM_BYTES + size < 1 << 31
+    assert len(prefixed(b"")) + wire.OVERHEAD_BYTES + size < 1 << 31

@@ -76,9 +76,9 @@ class Keys(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """The solver has masked its part of the average with this number; it is not sent before it is on the disk.
+    """The solver has masked its part of the average with this number. It is not sent before it is on the disk.
 
-    ``heard`` are the running hashes of what it has heard since its last request; the mask is bound to the last one.
+    ``heard`` are the running hashes of what it has heard since its last request. The mask is bound to the last one.
     """
 
     number: int
@@ -120,7 +120,7 @@ class Finish(NamedTuple):
     """The solver is done: say farewell to the neighbours."""
 
 
-# Requests of the solver; each gets an answer.
+# Requests of the solver. Each gets an answer.
 Question = Exchange | Keys | Mask | Compare | Sign | Begin | Finish
 Event = Question | SiteStarted | Opened | Unreachable | Bytes | Closed | Durable | DiskFailed | Tick | Stop
 
@@ -241,7 +241,7 @@ class Begun(NamedTuple):
 
 
 class Parted(NamedTuple):
-    """Answer to Finish: the neighbours have all they need, or are lost; those in ``owed`` may need this site again."""
+    """Answer to Finish: the neighbours have all they need, or are lost. Those in ``owed`` may need this site again."""
 
     owed: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""The protocol of one site as a pure state machine: events in, effects out; no thread, clock, file or socket.
+"""The protocol of one site as a pure state machine: events in, effects out, without a thread, clock, file or socket.
 
 Theory of operation
 -------------------
@@ -61,9 +61,9 @@ from eigenmesh.protocol.setup import HEARD, LOST, Clock, Edge, Past, Setup, Stat
 from eigenmesh.protocol.wire import Kind, Mark
 
 HEARTBEAT_S = 1.0
-# If a tick is later than this, the whole process was stopped for a while; neighbours are not blamed for that time.
+# If a tick is later than this, the whole process was stopped for a while. Neighbours are not blamed for that time.
 STOPPED_S = 3.0
-# How long to wait until the neighbours have the reason of a failure; then this site leaves.
+# How long to wait until the neighbours have the reason of a failure. Then this site leaves.
 PARTING_S = 2.0
 START_AGAIN = "Start all sites again once that is fixed."
 
@@ -94,7 +94,7 @@ class SiteMachine:
     setup : the site, its network and run, and how long it waits.
     past : the journal when the process starts.
     random : what pauses between calls are drawn from.
-    now : the time, in seconds from any origin; that of ``step`` continues it.
+    now : the time, in seconds from any origin. That of ``step`` continues it.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class SiteMachine:
         self._last_tick = now
 
     def step(self, now: float, event: ev.Event) -> list[ev.Effect]:
-        """Take one event; returns the effects, to be done in this order, an answer last.
+        """Take one event. Returns the effects, to be done in this order, an answer last.
 
         If an effect fails, drop those after it.
         """
@@ -228,7 +228,7 @@ class SiteMachine:
             self._apply(request.work())
 
     def _apply(self, found: ev.Answer | ev.Wait | None) -> None:
-        """Deliver an answer, or note whom the solver waits for; fail if the wait is too long."""
+        """Deliver an answer, or note whom the solver waits for. Fail if the wait is too long."""
         if isinstance(found, ev.Wait):
             self._waits = found.names
             if found.what:
@@ -259,7 +259,7 @@ class SiteMachine:
         return ev.Begun()
 
     def _part(self, request: Asked) -> ev.Parted | ev.Wait:
-        """Say farewell to all, and leave once they have all they need; after a failure, once they have the reason."""
+        """Say farewell to all, and leave once they have all they need. After a failure, once they have the reason."""
         failed, links = self.outbox.failure is not None, self.epoch.links.values()
         # A neighbour that has our farewell may leave, so everything from it must be on our disk.
         ready = not failed and self.outbox.is_durable(request.record)

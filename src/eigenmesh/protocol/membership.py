@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from eigenmesh.protocol.peering import Peering
 
 
-# Most starts of one site. Each start is kept and passed on, so the number must be bounded; no run comes near it.
+# Most starts of one site. Each start is kept and passed on, so the number must be bounded. No run comes near it.
 MAX_STARTS = 10_000
 KEY_BYTES = 32
 # Longest time for an agreement, in units of ``patience_s``: neighbours may fall silent one after the other.
@@ -43,7 +43,7 @@ MAX_PATIENCES = 10
 class Membership:
     """The signed statements that a site knows, and what follows from them.
 
-    A view is a set of lost links; a dead site has lost all of its links. Only the two ends of a link can declare it
+    A view is a set of lost links. A dead site has lost all of its links. Only the two ends of a link can declare it
     lost. Views only grow, and statements reach all connected sites, so all of these come to the same view. A *member*
     is a site that the remaining links connect to this one. The view is *agreed* once every member has signed it. Every
     round needs every member, so a view that grows later stops the run and must be agreed on again: an error here costs
@@ -56,7 +56,7 @@ class Membership:
         self.edges = tuple(ordered(edge) for edge in edges)
         self.lost = tuple(sorted({ordered(link) for link in lost}))
         self._known: dict[tuple[object, ...], Statement] = {}
-        # Whether no number of any site has been used here yet; until then a site may start over with a new journal.
+        # Whether no number of any site has been used here yet. Until then a site may start over with a new journal.
         self.fresh = True
 
     def add(self, statement: Statement) -> bool:
@@ -234,7 +234,7 @@ class Agreement:
     def __init__(self, setup: Setup, membership: Membership, outbox: Outbox, peering: Peering, clock: Clock) -> None:
         self.setup, self.membership, self.outbox, self.peering, self.clock = setup, membership, outbox, peering, clock
         self.lost: tuple[Edge, ...] = ()
-        # When the set of lost links last grew; the members must agree on it within a bounded time.
+        # When the set of lost links last grew. The members must agree on it within a bounded time.
         self._since = clock.now
 
     @property
@@ -270,9 +270,9 @@ class Agreement:
         return self.agree()
 
     def agree(self) -> ev.MembersChanged | ev.Wait | None:
-        """Wait until every member has signed the view; neighbours that fall silent meanwhile are lost, too.
+        """Wait until every member has signed the view. Neighbours that fall silent meanwhile are lost, too.
 
-        Returns the answer to the solver, or for whom it has to wait; None if the run has ended.
+        Returns the answer to the solver, or for whom it has to wait, or None if the run has ended.
         """
         membership, setup, links = self.membership, self.setup, self.outbox.epoch.links
         left = {name for link in membership.links if setup.name in link for name in link if name != setup.name}

@@ -22,7 +22,7 @@ from eigenmesh.protocol.membership import Membership
 from eigenmesh.protocol.setup import INSTANCE, Clock, Edge, Past, Setup, Statement, make_statement
 from eigenmesh.protocol.wire import Body, Frame, JournalRecord, Kind, Mark
 
-# Most bytes that are kept for a neighbour until they are on its disk; then the sender waits. More for larger messages.
+# Most bytes that are kept for a neighbour until they are on its disk. Then the sender waits. More for larger messages.
 WINDOW_BYTES = 64 << 20
 NO_TEXT = wire.text_body("")
 # After such a record no site may start over: its numbers, or masks made with its key, have been used.
@@ -30,7 +30,7 @@ USED = (Mark.FRAME, Mark.MASKED)
 
 
 class Message(NamedTuple):
-    """An outgoing frame, shared by its receivers; the acknowledged round in it is updated for each of them."""
+    """An outgoing frame, shared by its receivers. The acknowledged round in it is updated for each of them."""
 
     kind: Kind
     round: int
@@ -76,7 +76,7 @@ class Link:
 
     Attributes
     ----------
-    stream : number of the stream whose greeting was accepted; None while there is none.
+    stream : number of the stream whose greeting was accepted, or None while there is none.
     retained : DATA messages that the neighbour has not acknowledged yet, oldest first.
     safe_there, safe_here : every round below this one is on the neighbour's disk; on our disk.
     has_there : the neighbour has every round below this one, perhaps only in memory.
@@ -88,7 +88,7 @@ class Link:
     agreed : a greeting was accepted, last from the process ``met``.
     joined : the neighbour has shown a sign of life, even if only a refusal.
     finished : the neighbour has said farewell; ``complete``: to this process, after all that it had to send.
-    farewell_said, farewell_taken : our farewell was sent; it was acknowledged.
+    farewell_said, farewell_taken : our farewell was sent, and it was acknowledged.
     warned : the neighbour was sent our reason for the end of the run.
     """
 
@@ -145,7 +145,7 @@ class Link:
         return len(self.retained) >= self.window_frames or self.retained_bytes >= self.window_bytes
 
     def retain(self, message: Message) -> bool:
-        """Keep a DATA message until it is acknowledged; returns whether it must be written to the stream."""
+        """Keep a DATA message until it is acknowledged. Returns whether it must be written to the stream."""
         if message.round < self.safe_there or self.finished:
             return False
         self.retained.append(message)
@@ -159,7 +159,7 @@ class Link:
             self.retained_bytes -= len(self.retained.popleft().frame)
 
     def meet(self, stream: int, needs: int, safe: int, now: float) -> list[Message]:
-        """Use a new stream; returns the messages that the neighbour still needs, from the round that it asks for."""
+        """Use a new stream. Returns the messages that the neighbour still needs, from the round that it asks for."""
         self.stream, self.has_there = stream, needs
         self.acknowledge(safe)
         self.agreed, self.joined, self.heard = True, True, now
@@ -168,7 +168,7 @@ class Link:
         return [message for message in self.retained if message.round >= needs]
 
     def join(self, now: float) -> None:
-        """Note the neighbour's first sign of life; from then on ``patience_s`` applies instead of ``join_s``."""
+        """Note the neighbour's first sign of life. From then on ``patience_s`` applies instead of ``join_s``."""
         if not self.joined:
             self.joined, self.heard = True, now
 
@@ -178,7 +178,7 @@ class Link:
         self.retained_bytes = 0
 
     def put(self, arrived: Arrived) -> None:
-        """Store a frame unless its round is here already; raises FrameError if it is beyond the window."""
+        """Store a frame unless its round is here already. Raises FrameError if it is beyond the window."""
         round_, size = arrived.frame.round, len(arrived.data)
         self.their_round = round_
         if round_ < self.next_in:
@@ -285,7 +285,7 @@ class Outbox:
         self.doubt: Exception | None = None
         self._effects: list[ev.Effect] = []
         self._audit_failed = self._journal_failed = False
-        # Records below the first number are on the disk; the second number is that of the next record.
+        # Records below the first number are on the disk. The second number is that of the next record.
         self._durable = self._records = len(past.entries)
         # What may be sent once a record is on the disk: acknowledgements, statements and answers to farewells.
         self._not_durable: deque[tuple[int, str, int, int]] = deque()
@@ -368,12 +368,12 @@ class Outbox:
         return number < self._durable
 
     def keep_frame(self, link: Link, data: bytes, round_: int) -> None:
-        """Write the frame of a round to the journal; it is acknowledged once it is on the disk."""
+        """Write the frame of a round to the journal. It is acknowledged once it is on the disk."""
         number = self.append(Mark.FRAME, data, link.name, round_)
         self._not_durable.append((number, link.name, round_ + 1, self.epoch.number))
 
     def keep_farewell(self, link: Link) -> None:
-        """Write a neighbour's farewell to the journal; it is acknowledged once it is on the disk."""
+        """Write a neighbour's farewell to the journal. It is acknowledged once it is on the disk."""
         self._farewells.append((self.append(Mark.DONE, b"", link.name), self.epoch.number, link.name))
 
     def owes_farewell(self, link: Link) -> bool:
@@ -465,9 +465,9 @@ class Outbox:
         if self.failure is not None:
             return
         self.failure = error
-        place, start = origin or (self.setup.sites.index(self.setup.name), self.past.instance.start)
+        site, start = origin or (self.setup.sites.index(self.setup.name), self.past.instance.start)
         kind = Kind.PARK if isinstance(error, ParkedError) else Kind.ABORT
-        self._warning = self.message(kind, wire.text_body(warning[:2000]), place, start)
+        self._warning = self.message(kind, wire.text_body(warning[:2000]), site, start)
         self._instances_at_failure = {name: self.membership.instance(name) for name in self.epoch.links}
         self.tell_failure()
 

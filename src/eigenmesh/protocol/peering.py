@@ -35,11 +35,11 @@ from eigenmesh.words import one_line, said_by
 # First and longest pause between two calls.
 BACKOFF_S = (0.1, 5.0)
 GREETING_S = 10.0
-# Most streams of one caller that have not greeted yet; beyond that the oldest is closed.
+# Most streams of one caller that have not greeted yet. Beyond that the oldest is closed.
 MAX_STRANGERS = 2
 # Most names that are kept from a heartbeat.
 MAX_WAITING = 64
-# How often a frame that does not fit is requested again; after that the neighbour itself must be wrong.
+# How often a frame that does not fit is requested again. After that the neighbour itself must be wrong.
 MAX_STRIKES = 3
 
 
@@ -63,7 +63,7 @@ class RefusedError(Exception):
 
 
 def verdict_of(frame: Frame) -> Verdict:
-    """The verdict in a refusal; one that this version does not know means to try again later."""
+    """The verdict in a refusal. One that this version does not know means to try again later."""
     return Verdict(frame.tag) if frame.tag in set(Verdict) else Verdict.LATER
 
 
@@ -256,7 +256,7 @@ class Peering:
             self._hear_greeting(stream, frame)
 
     def _show_manifest(self, link: Link, stream: Stream) -> None:
-        """A neighbour asks before the run how this site is set up; this does not count as joining."""
+        """A neighbour asks before the run how this site is set up. This does not count as joining."""
         self.outbox.log(f"{link.name} asks for the manifest.", logging.INFO)
         self.outbox.write_text(link, Kind.MANIFEST, self.setup.run.manifest, 0, stream=stream.number)
         self.cut(stream)
@@ -343,7 +343,7 @@ class Peering:
 
     def _greeting_refused(self, link: Link, stream: Stream, verdict: Verdict, frame: Frame) -> None:
         """The listener has refused this site's greeting."""
-        # With MANIFEST the text is its manifest; the error that ends the run names the fields that differ.
+        # With MANIFEST the text is its manifest. The error that ends the run names the fields that differ.
         why = "its settings differ" if verdict is Verdict.MANIFEST else one_line(frame.text)[:200]
         stream.refused, link.refusal = verdict, f"refused by {link.name}: {why}"
         if verdict is Verdict.MANIFEST:
@@ -448,7 +448,7 @@ class Peering:
             self._refuse_greeting(link, stream, _started_over(error))
 
     def hear_statement(self, source: str, text: str) -> None:
-        """Add a statement that a neighbour has made or passed on; raises FrameError if it is wrong."""
+        """Add a statement that a neighbour has made or passed on. Raises FrameError if it is wrong."""
         if any(statement.text == text for statement in self.membership.statements):
             return
         statement = read_statement(text, self.setup.keyring, self.setup.run.run_id)
@@ -476,18 +476,18 @@ class Peering:
         self._on_statement(statement)
 
     def hear_end(self, link: Link, frame: Frame) -> None:
-        """A neighbour passes on why the run ended, or was parked; the frame of the latter names the process."""
+        """A neighbour passes on why the run ended, or was parked. The frame of the latter names the process."""
         text, passed_on = reported(link.name, frame.text), one_line(frame.text)
         if frame.kind is Kind.ABORT:
             self.outbox.fail(AbortedError(text), passed_on)
             return
-        place = frame.round if frame.round < len(self.setup.sites) else self.setup.sites.index(link.name)
-        known = self.membership.instance(self.setup.sites[place])
+        origin = frame.round if frame.round < len(self.setup.sites) else self.setup.sites.index(link.name)
+        known = self.membership.instance(self.setup.sites[origin])
         if known is not None and frame.tag < known[1]:
             # Ignore it: an old PARK that still goes round would park all sites that were started again, without end.
             self.outbox.log(f"ignored, because that site has been started again since: {text}", logging.INFO)
         else:
-            self.outbox.fail(ParkedError(text), passed_on, (place, frame.tag))
+            self.outbox.fail(ParkedError(text), passed_on, (origin, frame.tag))
 
     def _hear_farewell(self, link: Link) -> None:
         link.complete = True

@@ -196,7 +196,7 @@ class Rounds:
     ----------
     masked : records of what earlier processes masked in this epoch, by the number of the average.
     next_masked : the smallest number of an average that may come next.
-    masked_record : the last record of masked words; no numbers are sent before it is on the disk.
+    masked_record : the last record of masked words. No numbers are sent before it is on the disk.
     finished_at : an earlier process said farewell before this round, so the neighbours may be gone.
     """
 
@@ -326,7 +326,7 @@ class Rounds:
 
 
 class JournalledMasks:
-    """Masks whose words are in the journal before they are sent; after a crash the same words are sent again.
+    """Masks whose words are in the journal before they are sent. After a crash the same words are sent again.
 
     ``ask`` makes a request to the machine; ``known`` has the keys that the members of the current epoch have signed.
     """
@@ -355,7 +355,7 @@ class JournalledMasks:
 
 
 def bringers_of(there: Collection[str], epoch: Epoch) -> tuple[str, ...]:
-    """Neighbours to wait for until the statements of the other members arrive; all neighbours pass statements on."""
+    """Neighbours to wait for until the statements of the other members arrive. All neighbours pass statements on."""
     near = tuple(name for name in epoch.members if name not in there and name in epoch.links)
     return near or tuple(link.name for link in epoch.links.values() if not link.finished)
 

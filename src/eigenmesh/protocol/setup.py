@@ -43,7 +43,7 @@ class Run:
     manifest : describes the computation. Sites whose texts differ refuse each other.
     max_message_bytes : most bytes of the arrays of a message.
     compare : lists the fields in which two manifests differ.
-    runs_to : for series of runs, how many runs the second manifest is after the first; otherwise 0.
+    runs_to : for series of runs, how many runs the second manifest is after the first. Otherwise 0.
     """
 
     run_id: bytes
@@ -94,14 +94,14 @@ class Setup:
     name : of the site.
     sites : the names of all sites, in the order of the network.
     edges : all links of the network.
-    dials : the neighbours that it calls; the others call it.
+    dials : the neighbours that it calls. The others call it.
     run : what all sites agree on.
     keyring : signs with the key of this site, and checks the signatures of others.
     patience_s : a neighbour that was silent for so long is lost.
     join_s : a neighbour that has never given a sign of life is lost after so long.
     round_s : bounds one wait even if the neighbour is alive.
     on_loss : what happens to the run when a neighbour is lost: all wait for it, or end, or continue without it.
-    window_frames : most frames that are kept for a neighbour until they are on its disk; then the sender waits.
+    window_frames : most frames that are kept for a neighbour until they are on its disk. Then the sender waits.
     masked : whether the site sends a public key for masks, a new one in each epoch.
     """
 
@@ -139,7 +139,7 @@ class Past(NamedTuple):
     instance : this process, with the number of this start.
     entries : the records.
     read : gives the content of a record.
-    secret : drawn when the journal is made; it never leaves the site.
+    secret : drawn when the journal is made. It never leaves the site.
     """
 
     instance: Instance
@@ -159,7 +159,7 @@ class Past(NamedTuple):
 
 @dataclass
 class Clock:
-    """The time of the current step; all parts of a machine read it here."""
+    """The time of the current step. All parts of a machine read it here."""
 
     now: float
 
@@ -200,7 +200,7 @@ def make_statement(keyring: Keyring, run_id: bytes, kind: str, site: str, conten
 
 
 def read_statement(text: str, keyring: Keyring | None, run_id: bytes) -> Statement:
-    """Read and check a statement; raises FrameError if it is wrong. Without a keyring the signature is not checked."""
+    """Read and check a statement. Raises FrameError if it is wrong. Without a keyring the signature is not checked."""
     try:
         if len(text) > MAX_STATEMENT_BYTES:
             raise ValueError(f"it has {len(text)} characters, but at most {MAX_STATEMENT_BYTES} are allowed")

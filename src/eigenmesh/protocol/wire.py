@@ -4,7 +4,7 @@ A frame has a fixed header, then raw numbers or plain text.
 
 docs/sites/protocol.md has the table of fields. A frame is one message of a stream. All integers are little-endian.
 Every field is checked before it is used, and arrays are views of the received bytes. TLS protects against changes on
-the way; the hash protects frames that are stored and read again, see ``is_intact``.
+the way. The hash protects frames that are stored and read again, see ``is_intact``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_ARRAYS, MAX_AXES = 64, 8
 # Rounds are counted from 0. The highest bit stays free, so that every round fits a signed integer.
 MAX_ROUND = (1 << 63) - 1
 ALIGNMENT = 16
-# A matrix has one axis for its node and two of its own. Maxima that nodes agree on are vectors; these may be infinite.
+# A matrix has one axis for its node and two of its own. Maxima that nodes agree on are vectors. These may be infinite.
 MATRIX_AXES = 3
 
 _HEAD = struct.Struct("<4sBBHII16sQQQ8s")
@@ -38,7 +38,7 @@ HEAD_BYTES = _HEAD.size
 ACKNOWLEDGED_AT = 40
 CHECK_BYTES = 8
 # Most bytes of header, descriptors and padding that a frame has in addition to its numbers.
-ROOM_BYTES = HEAD_BYTES + MAX_ARRAYS * (2 + 8 * MAX_AXES + ALIGNMENT) + ALIGNMENT
+OVERHEAD_BYTES = HEAD_BYTES + MAX_ARRAYS * (2 + 8 * MAX_AXES + ALIGNMENT) + ALIGNMENT
 
 _DTYPES: dict[int, np.dtype] = {
     code: np.dtype(name) for code, name in enumerate(("<f8", "<f4", "<i8", "<i4", "u1", "?", "<u8"), start=1)
@@ -93,7 +93,7 @@ class Body(NamedTuple):
 
 
 def text_body(text: str) -> Body:
-    """The body of a control frame; raises InputError if the text is too long."""
+    """The body of a control frame. Raises InputError if the text is too long."""
     data = text.encode()
     if len(data) > MAX_TEXT_BYTES:
         raise InputError(f"a control message of {len(data)} bytes is too long; at most {MAX_TEXT_BYTES} are sent.")
@@ -101,7 +101,7 @@ def text_body(text: str) -> Body:
 
 
 def array_body(arrays: Sequence[np.ndarray], max_bytes: int) -> Body:
-    """The body of a DATA frame; raises TransportError for arrays that the receiver would refuse."""
+    """The body of a DATA frame. Raises TransportError for arrays that the receiver would refuse."""
     if len(arrays) > MAX_ARRAYS:
         raise TransportError(f"{len(arrays)} arrays in one message are too many; at most {MAX_ARRAYS} are sent.")
     descriptors, size = b"", 0
@@ -164,7 +164,7 @@ def is_intact(frame: bytes) -> bool:
 
 
 def decode(data: bytes, max_bytes: int) -> Frame:
-    """Check every field and make the frame, whose arrays are views of ``data``; raises only FrameError."""
+    """Check every field and make the frame, whose arrays are views of ``data``. Raises only FrameError."""
     if len(data) < HEAD_BYTES:
         raise FrameError(f"{len(data)} bytes are not a frame; the header alone has {HEAD_BYTES}.")
     magic, version, code, count, tag, epoch, run_id, round_, acknowledged, length, _ = _HEAD.unpack_from(data)
@@ -260,7 +260,7 @@ def _skip_padding(data: bytes, offset: int) -> int:
 # Records of a journal: what a site has received and sent, so that it can continue after a crash.
 #
 # A record has a length, a CRC-32, and the fields of ``JournalRecord``. The CRC covers the fields and the content. Of a
-# frame it covers only the header, which has the hash of the numbers that follow; that hash was verified when the frame
+# frame it covers only the header, which has the hash of the numbers that follow. That hash was verified when the frame
 # arrived, and is verified again when it is read. A last record that is incomplete or damaged is ignored.
 
 

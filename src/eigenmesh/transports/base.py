@@ -22,7 +22,7 @@ Reduction = Literal["sum", "mean", "max"]
 
 @dataclass(frozen=True)
 class Links:
-    """The ranks that a node sends to and receives from in a round; a transport may add prepared state."""
+    """The ranks that a node sends to and receives from in a round. A transport may add prepared state."""
 
     send_to: tuple[int, ...]
     receive_from: tuple[int, ...]
@@ -30,7 +30,7 @@ class Links:
 
 @dataclass
 class SentCount:
-    """Messages that one node has sent to its neighbours; a message that had to be repeated counts once.
+    """Messages that one node has sent to its neighbours. A message that had to be repeated counts once.
 
     An all-reduce counts as M - 1 messages at node 0 and one at each other node: to add up, and to send the sum back.
     ``bytes`` counts only the arrays, without headers, padding and handshakes.
@@ -109,7 +109,7 @@ class Transport(ABC):
         return secrets.token_bytes(count)
 
     def masks(self) -> Masks | None:
-        """Masks of this node, from keys that its neighbours cannot forge; None if nodes have no such keys."""
+        """Masks of this node, from keys that its neighbours cannot forge, or None if nodes have no such keys."""
         return None
 
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> Links:
@@ -155,15 +155,15 @@ class Transport(ABC):
         raise TransportError(f"{type(self).__name__} has no all-reduce; average over links instead, such as with tree.")
 
     def reducer(self, like: Array, reduction: Reduction) -> Callable[[Array], Array]:
-        """An all-reduce prepared for arrays of this library, shape and dtype; all nodes must call it together."""
+        """An all-reduce prepared for arrays of this library, shape and dtype. All nodes must call it together."""
         return partial(self.all_reduce, reduction=reduction)
 
     def post(self, receiver: int, arrays: Arrays) -> None:
-        """Send arrays to a neighbour that does not wait for them; the caller must not change them afterwards."""
+        """Send arrays to a neighbour that does not wait for them. The caller must not change them afterwards."""
         raise TransportError(f"{type(self).__name__} works in rounds; nodes at their own pace need ThreadTransport.")
 
     def collect(self, timeout_s: float) -> tuple[int, Arrays] | None:
-        """The sender and the arrays of the next posted message; None if none arrives within ``timeout_s``."""
+        """The sender and the arrays of the next posted message, or None if none arrives within ``timeout_s``."""
         raise TransportError(f"{type(self).__name__} works in rounds; nodes at their own pace need ThreadTransport.")
 
     @abstractmethod
@@ -195,7 +195,7 @@ def require_timeouts(**seconds: float) -> None:
 
 
 def in_library_of(models: Arrays, arrays: tuple[np.ndarray, ...]) -> Arrays:
-    """Each array converted to the library of its model; all arrays of a message use the same library."""
+    """Each array converted to the library of its model. All arrays of a message use the same library."""
     if not models or isinstance(models[0], np.ndarray):
         return arrays
     return tuple([ea.like(array, model) for array, model in zip(arrays, models, strict=True)])

@@ -28,7 +28,7 @@ from eigenmesh.transports.base import Arrays, Links, Reduction, Transport, in_li
 # Bytes of the mark at the start of a row, and alignment of the arrays in it.
 ALIGNMENT = 16
 
-# Shapes and dtypes, in order; the same for all messages of one kind.
+# Shapes and dtypes, in order, which are the same for all messages of one kind.
 Layout = tuple[Any, ...]
 
 
@@ -113,13 +113,13 @@ class Watchdog:
 
     def start(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._watch, name="mpi-watchdog", daemon=True)
+            self._thread = threading.Thread(target=self._check_calls, name="mpi-watchdog", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
         self._closed.set()
 
-    def _watch(self) -> None:
+    def _check_calls(self) -> None:
         seen, since = None, 0.0
         while not self._closed.wait(min(1.0, self._timeout_s / 4)):
             call, now = self.current_call, time.monotonic()
@@ -203,7 +203,7 @@ class MPITransport(Transport):
         return self._comm.Create_dist_graph_adjacent(list(links.receive_from), list(links.send_to), reorder=False)
 
     def _agree(self, call: str, text: str) -> np.ndarray:
-        """Wait for all nodes in the same call; returns (M, 2) digests of the call and of every node's text."""
+        """Wait for all nodes in the same call. Returns (M, 2) digests of the call and of every node's text."""
         own = b"".join(hashlib.blake2b(word.encode(), digest_size=8).digest() for word in (call, text))
         digests = np.zeros((self._size, 2), np.uint64)
         self._wait(self._agreement_comm.Iallgather(np.frombuffer(own, np.uint64), digests), f"all nodes to call {call}")

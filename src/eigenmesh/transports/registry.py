@@ -1,4 +1,4 @@
-"""All transports in one table; each is imported only when it is used."""
+"""All transports in one table. Each is imported only when it is used."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TransportKind:
     extra : the extra in ``pip install 'eigenmesh[...]'`` with its dependencies.
     connect : ``(device, timeout_s) -> Transport``: join the processes that a launcher has started, one per node.
     run_nodes : ``(n_nodes, work, timeout_s) -> results by rank``: call ``work(transport)`` at all nodes of one process.
-    launcher : ``n_nodes -> words``: the start of a command that runs ``-m MODULE ...`` at every node; None where
+    launcher : ``n_nodes -> words``: the start of a command that runs ``-m MODULE ...`` at every node, or None where
         ``eigenmesh launch`` cannot start it.
     environment : variables that a launch sets, unless they are already set.
     device_arrays : whether it carries arrays on a device, or NumPy arrays only.
@@ -105,7 +105,7 @@ def transport_kind(name: str, device: str | None = None) -> TransportKind:
     Parameters
     ----------
     name : of a row of ``TRANSPORTS``, in any spelling.
-    device : where the arrays are; None means NumPy.
+    device : where the arrays are. None means NumPy.
     """
     kind = lookup("transport", name, TRANSPORTS, also="a Transport object")
     if not kind.starts_by_name:
@@ -124,7 +124,7 @@ def transport_by_name(name: str, device: str | None = None, timeout_s: float = 6
     Parameters
     ----------
     name : of a row of ``TRANSPORTS``, in any spelling.
-    device : where the arrays are; None means NumPy.
+    device : where the arrays are. None means NumPy.
     timeout_s : deadline of every wait.
     """
     kind = transport_kind(name, device)

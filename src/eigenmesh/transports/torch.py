@@ -52,7 +52,7 @@ class MessageLayout:
         return self._torch.empty(self.n_bytes, dtype=self._torch.uint8, device=self._device)
 
     def pack(self) -> Tensor:
-        """The arrays as bytes; a single array is not copied."""
+        """The arrays as bytes. A single array is not copied."""
         parts = [tensor.reshape(-1).view(self._torch.uint8) for tensor in self._tensors]
         if len(parts) == 1:
             return parts[0]
@@ -74,7 +74,7 @@ def as_tensor(torch: Any, array: Array, device: Any) -> Tensor:
     if not isinstance(array, torch.Tensor):
         # A tensor cannot share read-only memory or negative strides.
         fits = array.flags.writeable and array.flags.c_contiguous
-        # PyTorch cannot add uint64; the sum of signed integers has the same bits.
+        # PyTorch cannot add uint64. The sum of signed integers has the same bits.
         array = array.view(np.int64) if array.dtype == np.uint64 else array
         array = torch.from_numpy(array if fits else np.array(array, order="C"))
     return array.detach().to(device).contiguous()
@@ -101,7 +101,7 @@ def short_reason(error: Exception) -> str:
 
 # Variables that torchrun sets for each process.
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-# This tag and the next are for messages outside rounds; messages of a round have higher tags.
+# This tag and the next are for messages outside rounds. Messages of a round have higher tags.
 OUTSIDE_ROUNDS = 1
 # Separates the keys of different groups. The same at every node, because all make their transports in the same order.
 _group_numbers = itertools.count()
@@ -126,7 +126,7 @@ class Group:
     own: bool
 
     def start(self, operations: Sequence[tuple[Any, Any, int]], kind: str) -> list[Any]:
-        """Start all (operation, buffer, rank) of one round; returns the works to wait for."""
+        """Start all (operation, buffer, rank) of one round. Returns the works to wait for."""
         # One tag per kind of message: gloo kills a process that gets more bytes than it expects, and never matches
         # messages with different tags.
         tag = OUTSIDE_ROUNDS + 2 + zlib.crc32(kind.encode()) // 4
@@ -135,7 +135,7 @@ class Group:
         return works
 
     def reduce(self, tensor: Any, reduction: Reduction) -> Any:
-        """Start an all-reduce in place; returns the work to wait for. For a mean, divide by M first."""
+        """Start an all-reduce in place. Returns the work to wait for. For a mean, divide by M first."""
         kinds = self.torch.distributed.ReduceOp
         return self.torch.distributed.all_reduce(tensor, kinds.MAX if reduction == "max" else kinds.SUM, async_op=True)
 
@@ -214,7 +214,7 @@ def _local_ranks() -> int:
 
 
 def _backend_of(distributed: Any, device: Any) -> str:
-    """The backend of the existing group for this device; a group may have one backend per kind of device."""
+    """The backend of the existing group for this device. A group may have one backend per kind of device."""
     configured = str(distributed.get_backend_config())
     kinds = dict(part.partition(":")[::2] for part in configured.split(","))
     if kinds.get(device.type) == "nccl":
@@ -261,7 +261,7 @@ def _store(distributed: Any, rank: int, size: int, limit: timedelta) -> Any:
 
 
 def _wait_for_all(store: Any, rank: int, size: int, limit: timedelta) -> None:
-    """Wait until all nodes have joined; an error names those that have not."""
+    """Wait until all nodes have joined. An error names those that have not."""
     keys = {other: f"here/{other}" for other in range(size)}
     store.set(keys[rank], "yes")
     try:
@@ -290,7 +290,7 @@ PUBLISH_WITHIN_S = 1.0
 LATE_WITHIN_S = 0.5
 
 
-class AbortWatch:
+class FailureMonitor:
     """A thread that polls the group's store for the reason of another node's failure, and then wakes this node.
 
     A wait of gloo ends early only if its links break, so this node is woken by breaking its links.
@@ -302,7 +302,7 @@ class AbortWatch:
         # Re-entrant, because a signal handler may need it while the main thread holds it.
         self._lock = threading.RLock()
         self._failure = ""
-        self._thread = threading.Thread(target=self._run, name="eigenmesh watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="eigenmesh failures", daemon=True)
         self._thread.start()
 
     def check(self) -> None:
@@ -315,7 +315,7 @@ class AbortWatch:
         self.check()
 
     def publish(self, reason: str) -> None:
-        """Put the reason in the store, unless there is one already; then break this node's links."""
+        """Put the reason in the store, unless there is one already. Then break this node's links."""
         self._read()
         if not self._failure:
             self._failure = f"node {self._group.rank} ended the run: {reason}"
@@ -390,7 +390,7 @@ class AbortWatch:
 class SigtermHandler:
     """Makes the first SIGTERM raise an error in the main thread, unless something else handles it.
 
-    torchrun sends SIGTERM to all ranks a tenth of a second after one has died; by default they would end without a
+    torchrun sends SIGTERM to all ranks a tenth of a second after one has died. By default they would end without a
     message. A second SIGTERM ends the process as usual.
     """
 
@@ -419,15 +419,15 @@ class TorchTransport(Transport):
     """One rank of a process group of torch.distributed, as torchrun starts it.
 
     Tensors stay on their device under NCCL; under gloo messages go through the CPU. NumPy arrays are accepted, too, and
-    received as NumPy arrays. An existing process group is used and not destroyed; otherwise one is made from the
+    received as NumPy arrays. An existing process group is used and not destroyed. Otherwise one is made from the
     environment that torchrun sets, and destroyed by ``close``.
 
     Parameters
     ----------
-    device : device of this node's tensors; by default a GPU if every rank of this machine can have one, else the CPU.
+    device : device of this node's tensors. By default a GPU if every rank of this machine can have one, else the CPU.
     timeout_s : how long to wait for a neighbour.
-    backend : "gloo" or "nccl"; by default nccl if every rank of this machine has its own GPU.
-    join_timeout_s : how long to wait for all nodes to join; by default ``timeout_s``, but at least a minute, because
+    backend : "gloo" or "nccl". By default nccl if every rank of this machine has its own GPU.
+    join_timeout_s : how long to wait for all nodes to join. By default ``timeout_s``, but at least a minute, because
         processes may start slowly.
     """
 
@@ -448,7 +448,7 @@ class TorchTransport(Transport):
         self._group: Group = join_group(self._torch, device, backend, join_timeout_s)
         self._rank, self._size = self._group.rank, self._group.size
         self._closed = self._failing = False
-        self._watch = AbortWatch(self._group)
+        self._monitor = FailureMonitor(self._group)
         self._sigterm = SigtermHandler(self._on_termination) if self._group.own else None
         # Under NCCL the first operation of a group must involve all ranks.
         self._reduced(self._torch.zeros(1, device=self._group.wire), "sum")
@@ -494,7 +494,7 @@ class TorchTransport(Transport):
         return reduced
 
     def _complete(self, start: Callable[[], list[Any]], ranks: Sequence[int], kind: str) -> None:
-        """Start operations with these ranks, and wait for them; an error names the ranks of the one that failed.
+        """Start operations with these ranks, and wait for them. An error names the ranks of the one that failed.
 
         The host waits under NCCL, too, so that the deadline holds.
         """
@@ -512,20 +512,20 @@ class TorchTransport(Transport):
     def _check(self) -> None:
         if self._closed:
             raise TransportError(f"node {self.rank} has closed its links.")
-        self._watch.check()
+        self._monitor.check()
 
     def _fail(self, error: RuntimeError, involved: Sequence[int], kind: str, deadline: float) -> NoReturn:
         """Raise the reason of a failed operation: another node's failure, the deadline, or nodes that are gone."""
         self._failing = True
         late = time.monotonic() > deadline - ROUNDING_S
-        self._watch.poll()
+        self._monitor.poll()
         involved = sorted(set(involved))
         if not late:
             gone = self._group.gone(involved) or involved
             # A missed deadline of another node also closes connections: look for its reason first.
-            self._watch.wait_for_reason(kind, gone)
+            self._monitor.wait_for_reason(kind, gone)
             raise TransportError(self._loss(gone, short_reason(error))) from error
-        waiting = self._watch.late_ranks(kind, involved)
+        waiting = self._monitor.late_ranks(kind, involved)
         for rank, theirs in waiting.items():
             if theirs != kind:
                 raise InputError(f"node {rank} exchanged {theirs}, but node {self.rank} exchanged {kind}.") from error
@@ -541,7 +541,7 @@ class TorchTransport(Transport):
         if self._failing:
             return
         self._failing = True
-        self._watch.poll()
+        self._monitor.poll()
         gone = self._group.gone(self.others)
         if gone:
             raise TransportError(self._loss(gone, "the launcher ends all"))
@@ -550,13 +550,13 @@ class TorchTransport(Transport):
     def abort(self, reason: str) -> None:
         self._failing = True
         if not self._closed:
-            self._watch.publish(reason)
+            self._monitor.publish(reason)
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        self._watch.stop()
+        self._monitor.stop()
         if self._failing:
             # Otherwise the end of the group would wait for its pending operations.
             self._group.break_links()
@@ -580,7 +580,7 @@ def _main() -> None:
     except ChildFailedError as error:
         status = error.get_first_failure()[1].exitcode
         if status < 0:
-            # A killed process could not say so itself; a shell reports death by signal 9 as 137.
+            # A killed process could not say so itself. A shell reports death by signal 9 as 137.
             sys.stderr.write(f"{error}\n")
             status = 128 - status
         sys.exit(status)

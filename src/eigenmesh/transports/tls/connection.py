@@ -99,7 +99,7 @@ def _readable_file(content: bytes) -> AbstractContextManager[str]:
 
 @contextmanager
 def _in_memory(content: bytes) -> Iterator[str]:
-    """A file in memory, in no folder and never on a disk; it is gone when it is closed."""
+    """A file in memory, in no folder and never on a disk. It is gone when it is closed."""
     with open(os.memfd_create("credentials"), "wb") as file:
         file.write(content)
         file.flush()
@@ -119,7 +119,7 @@ def _on_disk(content: bytes) -> Iterator[str]:
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Host and port of ``host:port``; an IPv6 address is in brackets."""
+    """Host and port of ``host:port``. An IPv6 address is in brackets."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -144,7 +144,7 @@ def plain_reason(error: BaseException) -> str:
 
 
 _LENGTH = struct.Struct("<Q")
-# The first message of a listener; it tells the caller that its certificate was accepted.
+# The first message of a listener. It tells the caller that its certificate was accepted.
 WELCOME = b"eigenmesh"
 # Longest time for a handshake, and for the rest of the data when a connection is closed.
 CONNECT_S, LEAVE_S = 10.0, 1.0
@@ -163,7 +163,7 @@ class MessageReader:
         self._got, self._end = bytearray(), 0
 
     def add(self, data: bytes) -> list[bytes]:
-        """The messages that are now complete; raises ValueError if a message is announced that is too long."""
+        """The messages that are now complete. Raises ValueError if a message is announced that is too long."""
         self._got += data
         whole = []
         while len(self._got) >= (self._end or _LENGTH.size):
@@ -184,10 +184,10 @@ class Connection(asyncio.Protocol):
 
     Attributes
     ----------
-    take : called with each message; a message that comes before it is set ends the connection.
+    take : called with each message. A message that comes before it is set ends the connection.
     ended : called with the reason when the connection has ended.
     silent : ticks since the last byte arrived; counted by the caller.
-    round_trip_s : round trip time of a packet at the last ``look``; 0 if unknown.
+    round_trip_s : round trip time of a packet at the last ``measure``; 0 if unknown.
     """
 
     transport: asyncio.Transport
@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.ended(self._reason or (plain_reason(error) if error else ""))
 
-    def look(self) -> None:
+    def measure(self) -> None:
         """Update the round trip time."""
         self.round_trip_s = round_trip_s(self.transport.get_extra_info("socket")) or self.round_trip_s
 
@@ -314,7 +314,7 @@ class Supervisor:
 
     Attributes
     ----------
-    error : the exception with which the first of them ended; None while all is well.
+    error : the exception with which the first of them ended, or None while all is well.
     on_failure : called with that exception, in the thread in which it happened.
     """
 
@@ -334,7 +334,7 @@ class Supervisor:
 
         return threading.Thread(target=supervised, name=name, daemon=True)
 
-    def watch(self, task: asyncio.Task[None]) -> None:
+    def supervise(self, task: asyncio.Task[None]) -> None:
         """Report the exception of a task, if it ends with one."""
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -392,7 +392,7 @@ class ConnectionThread:
     ) -> None:
         self._feed, self._addresses, self._max_streams = feed, addresses, max_streams
         self._supervisor = supervisor
-        self._max_bytes = wire.ROOM_BYTES + max(max_message_bytes, wire.MAX_TEXT_BYTES)
+        self._max_bytes = wire.OVERHEAD_BYTES + max(max_message_bytes, wire.MAX_TEXT_BYTES)
         try:
             self._listening, self._dialling = credentials.for_listening(), credentials.for_dialling()
         except (ssl.SSLError, ValueError) as error:
@@ -456,7 +456,7 @@ class ConnectionThread:
     def _callback_failed(self, loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
         """Hear of an exception in a callback of the loop.
 
-        The loop itself closes a connection in which it fails; then the link is made again, as after any other end of a
+        The loop itself closes a connection in which it fails. Then the link is made again, as after any other end of a
         connection. An error of the system, such as a reset during a handshake that was given up, is about a connection,
         too. So strangers cannot end the run.
         """
@@ -483,7 +483,7 @@ class ConnectionThread:
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = self._loop.create_task(work, name=name)
-        self._supervisor.watch(task)
+        self._supervisor.supervise(task)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -494,7 +494,7 @@ class ConnectionThread:
             for connection in list(self._open.values()):
                 # Count ticks instead of seconds: time in which this process was stopped must not count.
                 connection.silent += 1
-                connection.look()
+                connection.measure()
                 if connection.silent * HEARTBEAT_S > SILENT_S:
                     connection.abort(f"nothing has arrived for {SILENT_S:g} s")
             self._feed(Tick())
@@ -559,12 +559,12 @@ class ConnectionThread:
 
         connection.take, connection.ended = lambda data: self._feed(Bytes(number, data)), ended
         self._open[number] = connection
-        connection.look()
+        connection.measure()
         self._feed(Opened(number, names, called, address))
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """The loop of uvloop, which is faster, if it is installed; it does not exist for Windows."""
+    """The loop of uvloop, which is faster, if it is installed. It does not exist for Windows."""
     try:
         import uvloop
     except ImportError:
@@ -576,9 +576,9 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 def manifest_of(neighbour: str, address: str, credentials: Credentials, run_id: bytes, timeout_s: float) -> str:
-    """The manifest of a neighbour at ``host:port``; raises TransportError if it sends none."""
+    """The manifest of a neighbour at ``host:port``. Raises TransportError if it sends none."""
     question = wire.encode(Kind.MANIFEST, run_id, 0, 0, 0, wire.text_body(""))
-    context, incoming = credentials.for_dialling(), MessageReader(wire.ROOM_BYTES + wire.MAX_TEXT_BYTES)
+    context, incoming = credentials.for_dialling(), MessageReader(wire.OVERHEAD_BYTES + wire.MAX_TEXT_BYTES)
     try:
         with (
             socket.create_connection(parse_address(address), timeout_s) as plain,

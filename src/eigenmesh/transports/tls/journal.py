@@ -36,7 +36,7 @@ MAGIC = b"EGNMJRN5"
 
 
 def write(file: int, parts: Iterable[bytes]) -> None:
-    """Write all parts, one after the other; one call of the system may write less than it is given."""
+    """Write all parts, one after the other. One call of the system may write less than it is given."""
     data = memoryview(b"".join(parts))
     while data:
         data = data[os.write(file, data) :]
@@ -79,7 +79,7 @@ def _at(file: int, offset: int) -> Iterator[None]:
 
 
 def lock(file: int, path: Path) -> None:
-    """Lock a file for this process; raises InputError if another one has it."""
+    """Lock a file for this process. Raises InputError if another one has it."""
     try:
         import fcntl
 
@@ -259,7 +259,7 @@ def wipe(path: Path) -> None:
 
 
 def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> tuple[int, int, str, str] | None:
-    """Start of the records, bytes on the disk, identity and secret; None if the header is incomplete."""
+    """Start of the records, bytes on the disk, identity and secret, or None if the header is incomplete."""
     start = len(MAGIC) + _HEAD.size
     first = read(file, start, 0)
     if not first.startswith(MAGIC[: len(first)]):

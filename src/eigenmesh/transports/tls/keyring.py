@@ -69,7 +69,7 @@ class CertificateKeyring:
         return True
 
     def _public_key_of(self, site: str, text: str) -> object:
-        """The public key of a certificate that the authority has issued to this site only; None for any other."""
+        """The public key of a certificate that the authority has issued to this site only, or None for any other."""
         try:
             chain = x509.load_pem_x509_certificates(text.encode())
             own, now = chain[0], dt.datetime.now(dt.UTC)
@@ -90,7 +90,7 @@ class CertificateKeyring:
 
 
 def key_fingerprint(certificate: x509.Certificate) -> str:
-    """SHA-256 of the public key (SubjectPublicKeyInfo), in hexadecimal; a renewed certificate keeps it."""
+    """SHA-256 of the public key (SubjectPublicKeyInfo), in hexadecimal. A renewed certificate keeps it."""
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     return hashlib.sha256(certificate.public_key().public_bytes(serialization.Encoding.DER, form)).hexdigest()
 

@@ -48,8 +48,8 @@ class Endpoint:
     addresses : ``host:port`` of each neighbour that this site calls.
     listen : ``host:port`` at which the other neighbours call this site.
     journal : file for received messages, from which a killed site resumes.
-    on_sent : called with every message before it is sent; if it raises, no numbers are sent and the run is parked.
-    supervisor : of all threads and tasks of the run at this site; the first that ends with an exception ends the run.
+    on_sent : called with every message before it is sent. If it raises, no numbers are sent and the run is parked.
+    supervisor : of all threads and tasks of the run at this site. The first that ends with an exception ends the run.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class Endpoint:
         return 0.0 if self._streams is None else self._streams.round_trip_s(stream)
 
     def ask(self, event: ev.Question) -> Any:
-        """Make a request to the machine, and wait for its answer; raises the error that has ended the run."""
+        """Make a request to the machine, and wait for its answer. Raises the error that has ended the run."""
         if self._closed and not isinstance(event, ev.Finish):
             raise TransportError("the transport is closed.")
         # A new queue per request: the answer to a request that was given up, as by Ctrl-C, is dropped.
@@ -149,7 +149,7 @@ class Endpoint:
             self._feed(ev.Stop(reason, parks))
 
     def close(self) -> tuple[str, ...]:
-        """Say farewell and release everything; returns the neighbours that may need this site again."""
+        """Say farewell and release everything. Returns the neighbours that may need this site again."""
         if self._closed:
             return ()
         owed: tuple[str, ...] = ()
@@ -182,7 +182,7 @@ class Endpoint:
         self._step(question)
 
     def _step(self, event: Any) -> None:
-        """Step the machine and carry out its effects, in the communication thread; an exception ends the run."""
+        """Step the machine and carry out its effects, in the communication thread. An exception ends the run."""
         if self._supervisor.error is not None:
             self._end(self._supervisor.error)
             return
@@ -214,7 +214,7 @@ class Endpoint:
         self._answers.put(None)
 
     def _effects(self, first: Any) -> list[ev.Write | ev.Cut | ev.Dial]:
-        """Step the machine and carry out its local effects; returns the effects on connections."""
+        """Step the machine and carry out its local effects. Returns the effects on connections."""
         events: deque[Any] = deque([first])
         out: list[ev.Write | ev.Cut | ev.Dial] = []
         while events:
@@ -299,11 +299,11 @@ class TlsTransport(Transport):
     def private_bytes(self, count: int) -> bytes:
         self._drawn += 1
         machine = self.endpoint.machine
-        place = f"{machine.past.secret} {machine.epoch.lost} {self._drawn}"
-        return hashlib.shake_256(place.encode()).digest(count)
+        seed = f"{machine.past.secret} {machine.epoch.lost} {self._drawn}"
+        return hashlib.shake_256(seed.encode()).digest(count)
 
     def masks(self) -> Masks | None:
-        """Masks of the current epoch, from keys that the members have signed; None in a run without masks."""
+        """Masks of the current epoch, from keys that the members have signed, or None in a run without masks."""
         if not self.endpoint.setup.masked:
             return None
         self._masks = ep.JournalledMasks(self.endpoint.machine, self.endpoint.ask, self._ask(ev.Keys()))
@@ -334,7 +334,7 @@ class TlsTransport(Transport):
             self._ask(ev.Compare(stage, self._masks.news()))
 
     def sign(self, digest: str) -> dict[str, str]:
-        """Sign the digest of the result, and wait until all members have; returns their statements by name.
+        """Sign the digest of the result, and wait until all members have. Returns their statements by name.
 
         In a masked run they also sign what they have heard.
         """
