@@ -86,7 +86,7 @@ def pair(solver, device="cpu", **settings):
     state = begin(solver, covariance, plain)
     plain.traffic = Traffic()
     if device == "cpu":
-        steps = ReplayedSteps(solver, covariance, replayed, Tracer())
+        steps = ReplayedSteps(PlainSteps(solver, covariance, replayed), Tracer())
     else:
         steps = steps_of(solver, covariance, replayed, state.X)
         assert isinstance(steps, ReplayedSteps)
@@ -144,7 +144,7 @@ def test_a_mended_state_is_taken_over_whole(device):
 def test_a_step_is_recorded_anew_only_when_a_number_that_it_uses_changes():
     covariance, network, _ = make()
     tracer, solver = Tracer(), FastPCA()
-    steps = ReplayedSteps(solver, covariance, network, tracer)
+    steps = ReplayedSteps(PlainSteps(solver, covariance, network), tracer)
     state = begin(solver, covariance, network)
     for best in (3.0, 2.0, 1.0):
         state = steps(state._replace(best=best))

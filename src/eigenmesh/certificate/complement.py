@@ -10,18 +10,8 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, orthonormal
-from eigenmesh.certificate.krylov import (
-    LARGEST_CHANCE,
-    NOTHING_BEYOND,
-    Basis,
-    Complement,
-    KnownComponents,
-    Look,
-    NextBlock,
-    bordered,
-    look_beyond,
-    soft_polar,
-)
+from eigenmesh.certificate import krylov
+from eigenmesh.certificate.krylov import Basis, Complement, KnownComponents, Look
 from eigenmesh.data import BlockProducts, Covariance
 from eigenmesh.networks import Network
 
@@ -53,8 +43,8 @@ def probe_complement(
     """
     d, k = basis.shape[-2:]
     if k >= d:
-        return NOTHING_BEYOND
-    space, complement = _Space.begun(basis, beyond, known.multiplicity, seed), NOTHING_BEYOND
+        return krylov.NOTHING_BEYOND
+    space, complement = _Space.begun(basis, beyond, known.multiplicity, seed), krylov.NOTHING_BEYOND
     width, batch = space.block.whitening.shape[-2], 1 if network.flood_ends_average else BATCH
 
     def grown_and_examined(product: Array) -> tuple[_Space, Array]:
@@ -70,7 +60,7 @@ def probe_complement(
             continue
         space, row = network.maximum_after_mean(products, grown_and_examined)
         complement = Complement.agreed(ea.to_numpy(row)[0]) or agreed_complement(network, [space.look], known, basis)
-        if full or complement.chance <= LARGEST_CHANCE or complement.lower > known.smallest + known.resolution:
+        if full or complement.chance <= krylov.LARGEST_CHANCE or complement.lower > known.smallest + known.resolution:
             break
     return complement
 
@@ -86,7 +76,7 @@ class _Space(NamedTuple):
 
     Q: Array
     V: Basis
-    block: NextBlock
+    block: krylov.NextBlock
     start: Array
     T: Array
     leak: Array
@@ -104,7 +94,7 @@ class _Space(NamedTuple):
         first = _deflated(Q, xp.concat([guesses, ea.like(drawn, basis)], axis=-1))
         width = first.shape[-1]
         V = Basis.empty(basis, min(LONGEST * width, d) + k + width).holding(Q).grown(identity).holding(first)
-        block = soft_polar(V, width, noise=0.0)
+        block = krylov.soft_polar(V, width, noise=0.0)
         start = block.leak[..., guesses.shape[-1] :]
         return cls(Q, V, block, start, start[:, :0, :0], start[:, :, :0])
 
@@ -112,8 +102,8 @@ class _Space(NamedTuple):
         """Add C times the next block, (1, d, b), with a relative error of ``noise``."""
         whitening = self.block.whitening
         V = self.V.grown(whitening).holding(_deflated(self.Q, product))
-        following = soft_polar(V, whitening.shape[-1], noise)
-        T = bordered(self.T, (following.along @ whitening)[:, self.Q.shape[-1] :, :], self.leak)
+        following = krylov.soft_polar(V, whitening.shape[-1], noise)
+        T = krylov.bordered(self.T, (following.along @ whitening)[:, self.Q.shape[-1] :, :], self.leak)
         lost = hypot(self.lost, float(np.linalg.norm(ea.to_numpy(following.faded @ whitening))))
         return _Space(self.Q, V, following, self.start, T, following.leak @ whitening, lost, self.products + 1)
 
@@ -121,7 +111,7 @@ class _Space(NamedTuple):
     def look(self) -> Look:
         d, k = self.Q.shape[-2:]
         counts = {"n_components": 0, "dimension": d - k, "products": self.products}
-        return look_beyond(self.T, self.V.present[:, k:], self.leak, self.lost, self.start, **counts)
+        return krylov.look_beyond(self.T, self.V.present[:, k:], self.leak, self.lost, self.start, **counts)
 
 
 def agreed_complement(network: Network, looks: Sequence[Look], known: KnownComponents, like: Array) -> Complement:

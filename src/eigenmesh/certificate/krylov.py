@@ -296,11 +296,6 @@ class Basis(NamedTuple):
         """The next columns behind those of P, a view: (1, d, count)."""
         return self.buffer[:, self.width : self.width + count, :].mT
 
-    def after_next(self, count: int) -> Array | None:
-        """The columns behind the next block, a view: (1, d, count); None if the buffer ends before."""
-        end = self.width + 2 * count
-        return None if end > self.buffer.shape[-2] else self.buffer[:, end - count : end, :].mT
-
     def recent(self, count: int) -> Basis:
         """Only the last ``count`` columns, which must be whole blocks; for products, not to be grown."""
         first = max(0, self.width - count)

@@ -16,28 +16,11 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms, normalised
-from eigenmesh.certificate.bounds import (
-    Clusters,
-    Precision,
-    RitzView,
-    find_clusters,
-    multiplicity,
-    residual_bounds,
-    ritz_bounds,
-    ritz_view,
-    separation,
-)
+from eigenmesh.certificate import bounds, krylov
+from eigenmesh.certificate.bounds import Clusters, Precision, RitzView, residual_bounds, ritz_bounds, ritz_view
 from eigenmesh.certificate.certificate import Certificate, Certified, agree_on_signs, own_signs
 from eigenmesh.certificate.complement import agreed_complement, probe_complement
-from eigenmesh.certificate.krylov import (
-    LARGEST_CHANCE,
-    NOTHING_BEYOND,
-    Complement,
-    KnownComponents,
-    Look,
-    asymmetry,
-    require_symmetric,
-)
+from eigenmesh.certificate.krylov import Complement, KnownComponents, Look
 from eigenmesh.data import BlockProducts, Covariance, Gram
 from eigenmesh.networks import Network
 
@@ -76,32 +59,34 @@ class Common(NamedTuple):
 class Estimates(NamedTuple):
     """The estimates to certify from one copy of an average, in signs and order that all nodes share.
 
-    local : (nodes, d, K), estimates of the nodes with this copy; mean : (1, d, K), the average of all nodes, the same
-    array if they share one;
-    disagreement : (1, K), sines of the largest angles between the two; beyond : (1, d, p), average estimates of further
-    eigenvectors. The other fields are as in ``Common``.
+    Attributes
+    ----------
+    local : array of shape (nodes, d, K)
+        Estimates of the nodes with this copy.
+    mean : array of shape (1, d, K)
+        The average of all nodes; the same array if they share one.
+    disagreement : array of shape (1, K)
+        Sines of the largest angles between the two.
+    known : Common
+        The average and C times it, in one basis.
+    beyond : array of shape (1, d, p) or None
+        Average estimates of further eigenvectors.
     """
 
     local: Array
     mean: Array
     disagreement: Array
-    coordinates: Array
-    product: Array
-    size: Array
-    defect: Array
-    look: Look | None = None
-    vectors: Callable[[Array], Array] | None = None
-    beyond: Array | None = None
+    known: Common
+    beyond: Array | None
 
 
 def estimates_in_common(X: Array, common: Sequence[Common], beyond: Array | None) -> list[Estimates]:
     """What all nodes share, measured once for each copy; the signs of coordinates do not matter."""
-    estimates = []
+    agree, estimates = ea.namespace(X).zeros_like(X[:1, 0, :]), []
     for at, known in enumerate(common):
         own = X[at : at + 1, ...]
         mean = own if known.signed else own * own_signs(own)
-        agree, further = ea.namespace(X).zeros_like(mean[:, 0, :]), None if beyond is None else beyond[at : at + 1, ...]
-        estimates.append(Estimates(mean, mean, agree, *known[:-1], further))
+        estimates.append(Estimates(mean, mean, agree, known, None if beyond is None else beyond[at : at + 1, ...]))
     return estimates
 
 
@@ -127,9 +112,10 @@ def estimates_apart(covariance: Covariance, network: Network, X: Array, beyond: 
         across = held - own * xp.sum(held * own, axis=-2, keepdims=True)
         disagreement = xp.max(column_norms(across)[:, 0, :], axis=0, keepdims=True)
         below_zero = -xp.min(xp.sum(own * image, axis=-2), axis=-1, keepdims=True)
-        defect = xp.maximum(asymmetry(own.mT @ image), below_zero)
+        defect = xp.maximum(krylov.asymmetry(own.mT @ image), below_zero)
+        known = Common(own, image, size[at : at + 1, :], defect, None)
         more = None if further is None else further[at : at + 1, ...]
-        estimates.append(Estimates(held, own, disagreement, own, image, size[at : at + 1, :], defect, beyond=more))
+        estimates.append(Estimates(held, own, disagreement, known, more))
     return estimates
 
 
@@ -158,7 +144,8 @@ class Measured(NamedTuple):
     @classmethod
     def of(cls, estimates: Estimates, rounding_size: float, total_variance: float) -> Measured:
         """Measure the estimates; ``rounding_size`` is a lower bound for ``size``, from cancellation inside products."""
-        mean, coordinates, product = estimates.mean, estimates.coordinates, estimates.product
+        mean, known = estimates.mean, estimates.known
+        coordinates, product = known.coordinates, known.product
         xp, k = ea.namespace(mean), mean.shape[-1]
         values = xp.sum(coordinates * product, axis=-2)
         residuals = column_norms(product - coordinates * values[:, None, :])[:, 0, :]
@@ -168,7 +155,7 @@ class Measured(NamedTuple):
         projections = xp.reshape(ea.like(frame, mean).mT @ mean, (1, PROJECTIONS * k))
         # One copy to the host for all of them.
         row = xp.concat(
-            [values, residuals, estimates.disagreement, skewness, estimates.size, estimates.defect, projections], axis=1
+            [values, residuals, estimates.disagreement, skewness, known.size, known.defect, projections], axis=1
         )
         parts = np.split(ea.to_numpy(row)[0], np.cumsum([k, k, k, k, 2]))
         values, residuals, disagreement, skewness, (size, defect), projections = parts
@@ -176,15 +163,11 @@ class Measured(NamedTuple):
         size = max(size, rounding_size)
         return cls(values, residuals, disagreement, skewness, ritz, size, defect, total_variance, projections)
 
-    @property
-    def per_component(self) -> tuple[np.ndarray, ...]:
-        return self.values, self.residuals, self.disagreement, self.skewness
-
     def row(self, beyond: Complement, digest: np.ndarray) -> np.ndarray:
         """Numbers whose maxima over the nodes all agree on, see ``agreed_on``."""
         own = np.array([self.size, self.defect, self.total])
-        mine = (*self.per_component, *self.ritz, own, self.projections, -self.projections, digest, -digest, beyond.row)
-        return np.concatenate(mine)
+        twice = (self.projections, -self.projections, digest, -digest)
+        return np.concatenate([*self[:4], *self.ritz, own, *twice, beyond.row])
 
     @classmethod
     def agreed_on(
@@ -222,7 +205,7 @@ def loading_residuals(covariance: Covariance, network: Network, estimates: Seque
     if not isinstance(covariance, Gram):
         return None
     xp, sizes, units = ea.namespace(estimates[0].mean), [], []
-    for one in estimates:
+    for one in (each.known for each in estimates):
         along = xp.sum(one.coordinates * one.product, axis=-2, keepdims=True)
         residual = one.product - one.coordinates * along
         sizes.append(column_norms(residual))
@@ -255,8 +238,8 @@ def loading_bounds(
     for cluster in clusters:
         members = list(cluster)
         residuals[members] = sqrt(fsum(residuals[members] ** 2))
-    bounds = residual_bounds(residuals + growth * floor, gaps) + growth * disagreement
-    return np.where(has_variance, bounds, np.inf)
+    angles = residual_bounds(residuals + growth * floor, gaps) + growth * disagreement
+    return np.where(has_variance, angles, np.inf)
 
 
 # A missing direction is a mixture of eigenvectors whose eigenvalues are within the residual divided by this share;
@@ -306,24 +289,26 @@ def certify(
         estimates = estimates_in_common(X, common, beyond)
     own = [Measured.of(one, covariance.rounding_size, total_variance) for one in estimates]
     # Read after the averages above: they may have been less accurate than earlier ones.
-    looks, accuracy = [one.look for one in estimates if one.look is not None], network.average.accuracy
+    looks = [one.known.look for one in estimates if one.known.look is not None]
+    accuracy = network.average.accuracy
 
     def components_of(measured: Measured) -> KnownComponents:
         precision = Precision.of(accuracy, network.n_nodes, abs(float(measured.values[0])), measured.size)
         numbers = (len(measured.values), float(measured.values[-1]), float(measured.ritz.total[0]))
-        return KnownComponents(*numbers, multiplicity(measured.values, precision.resolution), *precision)
+        return KnownComponents(*numbers, bounds.multiplicity(measured.values, precision.resolution), *precision)
 
     # The look beyond K by this node's own numbers travels in the same message as those numbers.
     pairs = zip(looks, own, strict=False)
-    beyond_own = [look.examine(_mixing_close(components_of(one), one)) for look, one in pairs] or [NOTHING_BEYOND]
+    beyond_own = [look.examine(_mixing_close(components_of(one), one)) for look, one in pairs]
     # Integer averages have the same bits at all nodes, but what is computed from them depends on the processor.
     shares = network.integers and estimates[0].local is estimates[0].mean
     digest = digest_of(estimates[0].mean) if shares else np.zeros(0)
-    rows = [one.row(seen, digest) for one, seen in zip(own, cycle(beyond_own), strict=False)]
+    seen = cycle(beyond_own or [krylov.NOTHING_BEYOND])
+    rows = [one.row(beyond, digest) for one, beyond in zip(own, seen, strict=False)]
     measured, from_look, alike = Measured.agreed_on(network, rows, X.shape[-1], len(digest), like=X)
     known = components_of(measured)
     if network.alike:
-        require_symmetric(measured.defect, known.floor)
+        krylov.require_symmetric(measured.defect, known.floor)
     else:
         # Nodes differ in the last digits of the blocks that they multiply, which makes C V inexact along directions
         # that are small in a block: the asymmetry of V^T C V shows by how much.
@@ -334,7 +319,7 @@ def certify(
         complement = None
     if looks:
         from_look = from_look or agreed_complement(network, looks, _mixing_close(known, measured), like=X)
-        complement = from_look if patient or from_look.chance <= LARGEST_CHANCE else complement
+        complement = from_look if patient or from_look.chance <= krylov.LARGEST_CHANCE else complement
     if complement is None:
         basis, further = _in_one_copy(network, estimates)
         complement = probe_complement(covariance, network, basis, X.shape[0], known, seed, further)
@@ -360,7 +345,7 @@ def _mixing_close(known: KnownComponents, measured: Measured) -> KnownComponents
     mixture of those may be the one that is missing.
     """
     spacing = max(known.resolution, known.residual / SHARE_OUTSIDE)
-    return known._replace(multiplicity=multiplicity(measured.values, spacing))
+    return known._replace(multiplicity=bounds.multiplicity(measured.values, spacing))
 
 
 def _certificate(
@@ -373,25 +358,27 @@ def _certificate(
     loadings: np.ndarray | None,
 ) -> Certificate:
     values, residuals, floor = measured.values, measured.residuals, known.floor
-    clusters = find_clusters(values, complement.shared, known.resolution, measured.ritz.values)
+    clusters = bounds.find_clusters(values, complement.shared, known.resolution, measured.ritz.values)
     skewness = float(measured.skewness.max())
-    gaps = separation(values, residuals, skewness, complement, clusters)
-    angles = np.minimum(residual_bounds(residuals + floor, gaps), ritz_bounds(measured.ritz, complement, floor))
+    gaps = bounds.separation(values, residuals, skewness, complement, clusters)
+    by_residual, by_ritz = residual_bounds(residuals + floor, gaps), ritz_bounds(measured.ritz, complement, floor)
+    angles = np.minimum(by_residual, by_ritz)
     for cluster in clusters:
         members = list(cluster)
         angles[members] = residual_bounds(_span_residual(network, estimates, members) + floor, gaps[members])
-    bounds = angles + measured.disagreement
+    largest = angles + measured.disagreement
     if loadings is not None:
-        bounds = np.maximum(bounds, loading_bounds(values, loadings, gaps, clusters, floor, measured.disagreement))
+        by_loadings = loading_bounds(values, loadings, gaps, clusters, floor, measured.disagreement)
+        largest = np.maximum(largest, by_loadings)
     chance = max(complement.chance, network.chance)
     # Columns this far from orthogonal may be one direction twice, which no residual shows.
-    if len(values) * skewness > 0.5 or chance > LARGEST_CHANCE:
-        bounds[:] = np.inf
+    if len(values) * skewness > 0.5 or chance > krylov.LARGEST_CHANCE:
+        largest[:] = np.inf
     return Certificate(
         values=values,
         residuals=residuals,
         gaps=gaps,
-        error_bounds=np.minimum(bounds, 1.0),
+        error_bounds=np.minimum(largest, 1.0),
         clusters=clusters,
         open_cluster=complement.shared > 0,
         next_value=complement.upper,
@@ -404,6 +391,7 @@ def _certificate(
 
 def _span_residual(network: Network, estimates: Sequence[Estimates], members: list[int]) -> float:
     """``|C Q - Q (Q^T C Q)|`` for an orthonormal basis Q of the members' span, maximum over the nodes."""
-    pairs = [(ea.to_numpy(one.coordinates), ea.to_numpy(one.product)) for one in estimates]
+    known = [one.known for one in estimates]
+    pairs = [(ea.to_numpy(one.coordinates), ea.to_numpy(one.product)) for one in known]
     totals = [ritz_view(coordinates[..., members], product[..., members]).total for coordinates, product in pairs]
     return float(network.maximum(ea.like(np.concatenate(totals), estimates[0].mean))[0, 0])

@@ -26,18 +26,19 @@ Action = Callable[[], None]
 Recorder = Callable[[Callable[[int], None], int, Any], Action]
 
 
-def steps_of(solver: Solver, covariance: Covariance, network: Network, like: Array) -> PlainSteps:
+def steps_of(solver: Solver, covariance: Covariance, network: Network, like: Array) -> PlainSteps | ReplayedSteps:
     """Iterations on arrays like ``like``: replayed if possible, otherwise run one by one.
 
     Replay needs CUDA tensors, all nodes in this process, covariances on the device, and a solver that names the numbers
     of its state that its step depends on (``traits.replay_key``).
     """
+    plain = PlainSteps(solver, covariance, network)
     resident = covariance.kind in (CovarianceKind.FORMED, CovarianceKind.MATRIX_FREE)
     # Integer averages run on the host, and a replay would use the same masks twice.
     resident = resident and not network.integers
     if on_gpu(like) and isinstance(network, Stacked) and resident and solver.traits.replay_key is not None:
-        return ReplayedSteps(solver, covariance, network, cuda_graph)
-    return PlainSteps(solver, covariance, network)
+        return ReplayedSteps(plain, cuda_graph)
+    return plain
 
 
 @dataclass
@@ -62,8 +63,8 @@ class PlainSteps:
 
 
 @dataclass
-class ReplayedSteps(PlainSteps):
-    """Iterations recorded once and replayed; recorded again when a number that the step depends on has changed.
+class ReplayedSteps:
+    """Plain steps recorded once and replayed; recorded again when a number that the step depends on has changed.
 
     A call is divided into as few equal parts as possible. The first part of each length runs without recording, since
     it may be the only one; the second is recorded.
@@ -72,13 +73,14 @@ class ReplayedSteps(PlainSteps):
     it: on the same memory, and with every Python number as it was.
     """
 
+    plain: PlainSteps
     recorder: Recorder
     alike: ClassVar[bool] = True
     _key: tuple[Any, ...] = ()
     _recordings: dict[int, _Recording | None] = field(default_factory=dict)
 
     def __call__(self, state: Any, n: int = 1) -> Any:
-        key = tuple(getattr(state, name) for name in self.solver.traits.replay_key or ())
+        key = tuple(getattr(state, name) for name in self.plain.solver.traits.replay_key or ())
         if key != self._key:
             # Drop the old recordings first, to free their memory.
             self._key, self._recordings = key, {}
@@ -91,10 +93,10 @@ class ReplayedSteps(PlainSteps):
         if length not in self._recordings:
             self._recordings[length] = None
             # Plain steps may pass arrays on unchanged, so these must not be memory that a replay overwrites.
-            return super().__call__(self.kept(state), length)
+            return self.plain(self.kept(state), length)
         recording = self._recordings[length]
         if recording is None:
-            recording = _Recording(state, length, super().__call__, self.network, self.recorder)
+            recording = _Recording(state, length, self.plain, self.recorder)
             self._recordings[length] = recording
         return recording.replay(state)
 
@@ -109,17 +111,15 @@ class ReplayedSteps(PlainSteps):
 class _Recording:
     """Iterations on fixed memory: they read the arrays of a state there and write the final state in their place."""
 
-    def __init__(
-        self, state: Any, length: int, steps: Callable[[Any, int], Any], network: Network, recorder: Recorder
-    ) -> None:
-        self._network = network
+    def __init__(self, state: Any, length: int, plain: PlainSteps, recorder: Recorder) -> None:
+        self._plain, self._network = plain, plain.network
         arrays = {name: value for name, value in state._asdict().items() if hasattr(value, "untyped_storage")}
         self.memory = {name: array.clone() for name, array in arrays.items()}
         self._written: frozenset[str] = frozenset()
-        before, exchanges = network.traffic.copy(), network.exchanges.copy()
+        before, exchanges = self._network.traffic.copy(), self._network.exchanges.copy()
         device = next(iter(arrays.values())).device
-        self._replay = recorder(lambda n: self._advance(steps, state, n), length, device)
-        network.traffic, network.exchanges = before, exchanges
+        self._replay = recorder(lambda n: self._advance(state, n), length, device)
+        self._network.traffic, self._network.exchanges = before, exchanges
         for name, array in arrays.items():
             self.memory[name].copy_(array)
         # Arrays that the step passes on unchanged: which one is currently in the fixed memory.
@@ -138,10 +138,10 @@ class _Recording:
         self._network.exchanges.update(self._exchanges)
         return state._replace(**{name: self.memory[name] for name in self._written})
 
-    def _advance(self, steps: Callable[[Any, int], Any], state: Any, n: int) -> None:
+    def _advance(self, state: Any, n: int) -> None:
         """The recorded action: n steps from the fixed memory to new arrays, which are copied back at the end."""
         before, exchanges = self._network.traffic.copy(), self._network.exchanges.copy()
-        after = steps(state._replace(**self.memory), n)
+        after = self._plain(state._replace(**self.memory), n)
         self._traffic, self._exchanges = self._network.traffic - before, self._network.exchanges - exchanges
         new = {name: getattr(after, name) for name in self.memory}
         new = {name: array for name, array in new.items() if array is not self.memory[name]}

@@ -17,16 +17,10 @@ from eigenmesh.certificate import LARGEST_CHANCE, Certified, Complement, certify
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError, TooFewSamplesError
 from eigenmesh.events import BoundCertified, EventLog, Record
+from eigenmesh.iteration import stopping
 from eigenmesh.iteration.cuda_graphs import steps_of
 from eigenmesh.iteration.result import Result, by_rows
-from eigenmesh.iteration.stopping import (
-    PATIENCE,
-    PATIENCE_OF_EXACT,
-    CertificateGate,
-    StallDetector,
-    StopReason,
-    variance_left,
-)
+from eigenmesh.iteration.stopping import StopReason
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Network, Traffic
 from eigenmesh.solvers import Solver, Watch, largest_norm, random_basis, widened
@@ -74,30 +68,11 @@ class Account:
         self._booked[name] = self._booked[name] + (self._network.traffic - before)
 
 
-# The settings of a run: defaults and validation.
+# The settings of a run: defaults and checks.
 
 
 DEFAULT_TOL = 1e-6
 DEFAULT_MAX_ROUNDS = 5000
-
-
-@dataclass(frozen=True, eq=False)
-class Settings:
-    """Settings of one run, documented at ``run``."""
-
-    tol: float
-    max_rounds: int
-    check_every: int | None
-    seed: int
-    drawn: bool
-    on_estimate: Callable[[np.ndarray], Any] | None
-    reference: np.ndarray | None
-    total_variance: float
-    max_iterations: int | None
-    keep: int
-
-    def __post_init__(self) -> None:
-        require_settings(self.tol, self.max_rounds)
 
 
 def require_settings(tol: float, max_rounds: int) -> None:
@@ -138,40 +113,51 @@ CAUTION = 0.25
 
 @dataclass
 class Loop:
-    """One run: its inputs, and its progress apart from the state of the solver."""
+    """One run: its inputs, documented at ``run``, and its progress apart from the state of the solver."""
 
     solver: Solver
     covariance: Covariance
     network: Network
     account: Account
     events: EventLog
-    settings: Settings
+    tol: float
+    max_rounds: int
+    check_every: int | None
+    seed: int
+    drawn: bool
+    on_estimate: Callable[[np.ndarray], Any] | None
+    reference: np.ndarray | None
+    total_variance: float
+    max_iterations: int | None
+    keep: int
     iteration: int = 0
     complement: Complement | None = None
     space: Array | None = None
 
     def __post_init__(self) -> None:
-        settings, network = self.settings, self.network
+        require_settings(self.tol, self.max_rounds)
         self.began = time.perf_counter()
         self.iterations_before = max((record.iteration for record in self.events.history), default=0)
         self.like = self._at_nodes(np.zeros((self.covariance.n_features, 1)))
-        self.steps = steps_of(self.solver, self.covariance, network, self.like)
-        self.next_check = settings.check_every or 1
+        self.steps = steps_of(self.solver, self.covariance, self.network, self.like)
+        self.next_check = self.check_every or 1
         # Rounds of one iteration. Unknown before the first one; this value makes the loop take that one alone.
-        self.rounds_per_iteration = settings.max_rounds
-        self.stall = StallDetector()
-        self.gate = CertificateGate(settings.tol, CAUTION if network.flood_ends_average else self.solver.traits.early)
+        self.rounds_per_iteration = self.max_rounds
+        self.stall = stopping.StallDetector()
+        self.gate = stopping.CertificateGate(
+            self.tol, CAUTION if self.network.flood_ends_average else self.solver.traits.early
+        )
 
     def run(self, n_components: int, basis: np.ndarray | None) -> Result:
         """Iterate from a basis (d, K), or from a random one, until the run ends."""
         # Not assigned to a local variable, which would hold the memory of the first state until the end.
         reason, certified = self._iterate(self._first_state(n_components, basis))
-        if certified.certificate.error_bound <= self.settings.tol:
+        if certified.certificate.error_bound <= self.tol:
             reason = StopReason.CONVERGED
         return self._result(reason, certified)
 
     def _first_state(self, n_components: int, basis: np.ndarray | None) -> Any:
-        seed = self.settings.seed
+        seed = self.seed
         start = random_basis(self.covariance.n_features, n_components, seed) if basis is None else basis
         return self.solver.init(self.covariance, self.network, self._at_nodes(np.asarray(start)), seed)
 
@@ -187,7 +173,7 @@ class Loop:
             # Read before the check, whose own rounds must not end the run.
             out_of_budget = self._out_of_budget
             if self.iteration < self.next_check and not out_of_budget:
-                if self.settings.reference is not None:
+                if self.reference is not None:
                     self._record(state, None)
                 continue
             watch = self._check(state)
@@ -204,7 +190,7 @@ class Loop:
     def _advance(self, state: Any) -> Any:
         """One iteration; or all iterations up to the next check, if they take equally many rounds."""
         rounds_before = self.account.rounds
-        n = self._iterations_ahead if self.steps.alike and self.settings.reference is None else 1
+        n = self._iterations_ahead if self.steps.alike and self.reference is None else 1
         state = self.steps(state, n)
         self.iteration += n
         self.rounds_per_iteration = (self.account.rounds - rounds_before) // n
@@ -213,7 +199,7 @@ class Loop:
     @property
     def _iterations_ahead(self) -> int:
         """Iterations until the next check or the end of the budget, whichever comes first."""
-        max_rounds = self.settings.max_rounds
+        max_rounds = self.max_rounds
         left = min(self.next_check, max_rounds) - self.iteration
         if self.rounds_per_iteration:
             left = min(left, -((self.account.rounds - max_rounds) // self.rounds_per_iteration))
@@ -222,20 +208,20 @@ class Loop:
 
     @property
     def _out_of_iterations(self) -> bool:
-        return self.settings.max_iterations is not None and self.iteration >= self.settings.max_iterations
+        return self.max_iterations is not None and self.iteration >= self.max_iterations
 
     @property
     def _out_of_budget(self) -> bool:
         """Whether the budget of rounds or of iterations is used up."""
         # A solver on a single node may send nothing at all; then its iterations count as rounds.
-        return self._out_of_iterations or max(self.account.rounds, self.iteration) >= self.settings.max_rounds
+        return self._out_of_iterations or max(self.account.rounds, self.iteration) >= self.max_rounds
 
     def _check(self, state: Any) -> Watch:
         """Check the residual, record it, and schedule the next check."""
         with self.account.phase("checks"):
             watch = self.solver.watch(self.covariance, self.network, self.steps.kept(state))
         # Recomputed each time, because the rounds per iteration may grow.
-        self.next_check = self.iteration + (self.settings.check_every or (1 if watch.free else self._interval))
+        self.next_check = self.iteration + (self.check_every or (1 if watch.free else self._interval))
         self._record(watch.state, watch.residual)
         return watch
 
@@ -246,10 +232,11 @@ class Loop:
 
     def _ended(self, watch: Watch, out_of_budget: bool) -> tuple[StopReason, Certified] | None:
         """The reason to stop after a check, and the certificate; None if the run continues."""
-        settings = self.settings
-        if settings.on_estimate is not None:
-            settings.on_estimate(ea.to_numpy(self.solver.readout(watch.state))[0])
-        stalled = self.stall.stalled(watch.residual, patience=PATIENCE_OF_EXACT if watch.free else PATIENCE)
+        if self.on_estimate is not None:
+            self.on_estimate(ea.to_numpy(self.solver.readout(watch.state))[0])
+        stalled = self.stall.stalled(
+            watch.residual, patience=stopping.PATIENCE_OF_EXACT if watch.free else stopping.PATIENCE
+        )
         must_end, promising = out_of_budget or stalled, self._gate_opens(watch)
         if not (promising or must_end or (watch.last_look and self.complement is None)):
             return None
@@ -259,8 +246,8 @@ class Loop:
             return None
         state = finished.state
         certified = self._certify(self.solver.readout(state), state, last=must_end and not self._out_of_iterations)
-        if certified.certificate.error_bound <= settings.tol or must_end:
-            self.space = self.solver.space(state, settings.keep) if settings.keep else None
+        if certified.certificate.error_bound <= self.tol or must_end:
+            self.space = self.solver.space(state, self.keep) if self.keep else None
             return StopReason.STALLED if stalled else StopReason.MAX_ROUNDS, certified
         if promising:
             self.gate.learn(watch.residual, certified.certificate.gaps)
@@ -295,9 +282,9 @@ class Loop:
                 complement=self.complement,
                 beyond=beyond,
                 patient=not last,
-                seed=self.settings.seed,
-                drawn=self.settings.drawn,
-                total_variance=self.settings.total_variance,
+                seed=self.seed,
+                drawn=self.drawn,
+                total_variance=self.total_variance,
             )
         certificate, complement = certified.certificate, certified.complement
         # The bound on l_{K+1} holds for later certificates too, unless X has missed a leading direction.
@@ -308,20 +295,20 @@ class Loop:
         return certified
 
     def _record(self, state: Any, residual: np.ndarray | None) -> None:
-        X = None if self.settings.reference is None else self.solver.readout(state)
+        """Record the residual of a state, and its error if the true eigenvectors are known."""
+        X = None if self.reference is None else self.solver.readout(state)
         largest = np.nan if residual is None else float(residual.max())
         self._note(X, largest, self.solver.current_step(state))
 
     def _note(self, X: Array | None, residual: float, step_size: float, bound: float = np.nan) -> None:
         iteration, sent = self.iterations_before + self.iteration, vars(self.account.total)
-        reference = self.settings.reference
-        error = np.nan if reference is None else mean_error(X, reference)
+        error = np.nan if self.reference is None else mean_error(X, self.reference)
         self.events.emit(Record(iteration, **sent, residual=residual, bound=bound, error=error, step_size=step_size))
 
     def _result(self, reason: StopReason, certified: Certified) -> Result:
-        total = self.settings.total_variance
+        total = self.total_variance
         with self.account.phase("certificate"):
-            left = variance_left(self.covariance, self.network, certified, total)
+            left = stopping.variance_left(self.covariance, self.network, certified, total)
         disclosure = self.network.disclosure(self.covariance.n_features, whole=self.solver.traits.sends_covariances)
         certificate = replace(certified.certificate, disclosure=disclosure)
         # The last record is that of the certificate, so that the history ends with the total traffic.
@@ -340,7 +327,7 @@ class Loop:
             history=self.events.history,
             n_nodes=self.network.n_nodes,
             wall_s=time.perf_counter() - self.began,
-            seed=self.settings.seed,
+            seed=self.seed,
             total_variance=total,
             variance_left=left,
             space=None if self.space is None else ea.to_numpy(self.space)[0],
@@ -403,7 +390,14 @@ def run(
         Largest number of columns in ``Result.space``, to start a later fit from; 0 for none.
     """
     require_components(n_components, covariance.n_features)
-    settings = Settings(
+    if basis is not None:
+        require_basis(np.asarray(basis), (covariance.n_features, n_components))
+    loop = Loop(
+        solver,
+        covariance,
+        network,
+        Account(network, spent or {}),
+        EventLog() if events is None else events,
         tol=tol,
         max_rounds=max_rounds,
         check_every=check_every,
@@ -415,10 +409,6 @@ def run(
         max_iterations=max_iterations,
         keep=keep,
     )
-    if basis is not None:
-        require_basis(np.asarray(basis), (covariance.n_features, n_components))
-    account, events = Account(network, spent or {}), EventLog() if events is None else events
-    loop = Loop(solver, covariance, network, account, events, settings)
     # Checks detect overflow, where all nodes can agree on it; NumPy warnings would only be noise.
     with np.errstate(all="ignore"), ea.small_work_on_host(loop.like):
         return loop.run(n_components, basis)
