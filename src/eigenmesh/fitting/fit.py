@@ -11,12 +11,12 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.averaging import name_of
-from eigenmesh.data import Choice, ColumnMoments, Covariance, FeatureShards, Gram, Moments, lifted
+from eigenmesh.data import Choice, ColumnMoments, Covariance, Gram, Moments, lifted
 from eigenmesh.errors import TransportError
-from eigenmesh.events import CertificateInWords, EventLog, LinkTraffic, Started
+from eigenmesh.events import EventLog, LinkTraffic, Started
 from eigenmesh.fitting.prepare import Prepared, prepare
-from eigenmesh.fitting.problem import DataFacts, NodeData
-from eigenmesh.fitting.stream import BatchSums, StreamData
+from eigenmesh.fitting.problem import ColumnData, DataFacts, NodeData
+from eigenmesh.fitting.stream import BatchSums, StreamCovariance, StreamData
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.iteration import Result, run, run_to_fraction
 from eigenmesh.model import Model
@@ -91,17 +91,14 @@ def in_columns(
     # The operators have a factor of M, so that their average is the sum.
     products = np.concatenate([ea.to_numpy(part).T for part in covariance.across(placed)], axis=1)
     loadings = signs * products[:, covariance.order] / (covariance.n_nodes**0.5 * deviations)
-    local = signs * _lifted_rows(ea.held(result.node_components))
+    # Components are rows, and `lifted` takes columns.
+    local = signs * lifted(ea.held(result.node_components).mT).mT
     everyone = np.broadcast_to(local, (len(result.node_components), *local.shape[1:]))
     scores = (signs * directions * deviations).T * (n_samples - 1) ** 0.5
     disclosure = replace(result.certificate.disclosure, by_columns=True)
     certificate = replace(result.certificate, disclosure=disclosure)
     shared = replace(result, components=signs * directions, node_components=everyone, certificate=certificate)
     return shared, loadings, scores
-
-
-def _lifted_rows(X: np.ndarray) -> np.ndarray:
-    return np.asarray(np.swapaxes(lifted(np.swapaxes(X, -1, -2)), -1, -2))
 
 
 def _signs(directions: np.ndarray) -> np.ndarray:
@@ -173,12 +170,8 @@ def fit(
     *,
     average_start: bool = False,
     events: EventLog | None = None,
-    on_estimate: Callable[[np.ndarray], Any] | None = None,
-    reference: np.ndarray | None = None,
-    check_every: int | None = None,
     share: bool = False,
-    max_iterations: int | None = None,
-    keep: int = 0,
+    **settings: Any,
 ) -> Fit:
     """Find the components.
 
@@ -189,14 +182,14 @@ def fit(
     average_start : bool
         True if ``start`` is this node's own estimate, or None if it has none: all nodes then start from the average of
         these. It must be the same at all nodes.
-    events, on_estimate, reference, check_every
-        As for ``run``.
+    events : EventLog or None
+        Receives the events of the fit.
     share : bool
         True for components, variances and bounds with the same bits at all nodes, whatever their processors: those of
         one node are sent to all, which compare them with their own. Integer averages imply it if the bits of the nodes
         differ.
-    max_iterations, keep
-        As for ``run``.
+    **settings
+        on_estimate, reference, check_every, max_iterations and keep, as for ``run``.
     """
     request, network = prepared.request, prepared.network
     events = EventLog() if events is None else events
@@ -205,23 +198,16 @@ def fit(
     wanted, before, set_up_exchanges = prepared.n_components, network.traffic.copy(), network.exchanges.copy()
     if average_start and isinstance(wanted, int):
         start = _averaged(prepared, start, wanted)
-    result = _run(
-        prepared,
-        start,
-        check_every=check_every,
-        events=events,
-        on_estimate=on_estimate,
-        reference=reference,
-        max_iterations=max_iterations,
-        keep=keep,
-        spent={"set-up": prepared.set_up + (network.traffic - before)},
-    )
+    spent = {"set-up": prepared.set_up + (network.traffic - before)}
+    result = _run(prepared, start, events=events, spent=spent, **settings)
     # Everything computed below from shared components and agreed numbers is the same at all nodes.
     if (share or network.integers) and not result.alike:
         result = of_one_node(network, result, events)
     result, components, scores = in_columns(prepared.covariance, result, prepared.moments.n_samples)
     if events.listeners:
-        _emit_end(events, network, names, result.certificate_words(request.tol))
+        for (sender, receiver), sent in network.link_traffic().items():
+            events.emit(LinkTraffic(names[sender], names[receiver], *sent))
+        events.emit(result.certificate_words(request.tol))
     # The next fit with the same preparation counts the set-up and its own rounds, not those of this fit.
     network.exchanges = set_up_exchanges
     return Fit(
@@ -235,7 +221,7 @@ def fit(
         prepared.choice,
         components,
         scores,
-        getattr(prepared.covariance, "checked", None),
+        prepared.covariance.checked if isinstance(prepared.covariance, StreamCovariance) else None,
     )
 
 
@@ -262,13 +248,6 @@ def _started(prepared: Prepared, names: tuple[str, ...]) -> Started:
         request.tol,
         request.max_rounds,
     )
-
-
-def _emit_end(events: EventLog, network: Network, names: tuple[str, ...], words: CertificateInWords) -> None:
-    """Emit the traffic of each link, and the certificate in words."""
-    for (sender, receiver), sent in network.link_traffic().items():
-        events.emit(LinkTraffic(names[sender], names[receiver], *sent))
-    events.emit(words)
 
 
 def _averaged(prepared: Prepared, own: np.ndarray | None, k: int) -> np.ndarray:
@@ -306,10 +285,9 @@ def fit_at_every_node(
     fits = run_nodes(data.facts.n_nodes, node)
     everyone = np.concatenate([each.result.node_components for each in fits])
     first = replace(fits[0], result=replace(fits[0].result, node_components=everyone))
-    shards = getattr(data, "shards", None)
-    if not isinstance(shards, FeatureShards) or not isinstance(first.moments, ColumnMoments):
+    if not isinstance(data, ColumnData) or not isinstance(first.moments, ColumnMoments):
         return first
-    order = shards.order
+    order = data.columns.order
     moments = ColumnMoments.together([each.moments for each in fits], order, first.moments)
     components = np.concatenate([each.components for each in fits], axis=1)[:, order]
     return replace(first, facts=data.facts, moments=moments, components=components)

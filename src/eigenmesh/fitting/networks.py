@@ -11,23 +11,10 @@ import networkx as nx
 import numpy as np
 from scipy import sparse
 
+from eigenmesh import averaging as averagings
 from eigenmesh import graphs
 from eigenmesh.arrays import Array, whole
-from eigenmesh.averaging import (
-    DEFAULT_ACCURACY,
-    AllReduce,
-    AllReduceAverage,
-    Average,
-    Averaging,
-    IntegerAverage,
-    Integers,
-    LinearRound,
-    PushSum,
-    Tree,
-    TreeAverage,
-    name_of,
-    reaches,
-)
+from eigenmesh.averaging import Average, Averaging, Integers, PushSum, Tree, name_of
 from eigenmesh.errors import InputError, TransportError
 from eigenmesh.graphs import SAMPLED_ROUNDS, NetworkSequence, Weights, graph_of, in_order_of, is_edge_list
 from eigenmesh.masking import KEY_BYTES, MIN_SITES, MaskContext, SiteKey, pairwise_masks
@@ -113,9 +100,9 @@ class Prices:
 
     def __init__(self, weights: Weights | NetworkSequence, average: Average, costs: Costs) -> None:
         self.links, self.average, self.costs, self._weights = AllLinks.of(weights), average, costs, weights
-        over = average.over if isinstance(average, IntegerAverage) else average
-        self.collective = isinstance(over, AllReduceAverage)
-        self._down = over.down if isinstance(over, TreeAverage) else None
+        over = average.over if isinstance(average, averagings.IntegerAverage) else average
+        self.collective = isinstance(over, averagings.AllReduceAverage)
+        self._down = over.down if isinstance(over, averagings.TreeAverage) else None
 
     def over_tree(self) -> Prices:
         """Prices of the calls that a network makes over a tree, see ``Network.over_tree``."""
@@ -191,7 +178,7 @@ class RecordingNetwork(_Reduced, Stacked):
         super().__init__(weights, averaging, stands_for=stands_for)
         self._prices = Prices(weights, self.average, Costs())
 
-    def _begin_round(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> None:
+    def _begin_round(self, exchange: averagings.LinearRound, arrays: tuple[Array, ...]) -> None:
         mixed = self._riding_bytes + sum(self._size(array)[1] for array in arrays)
         self._note(NetworkCall(mixed=mixed, messages=exchange.messages))
         self._rider_rounds += exchange.messages == self._mixing.messages
@@ -289,7 +276,7 @@ def in_integers(averaging: Averaging) -> Averaging:
     """The averaging with integers in its messages; raises for one that does more than sum."""
     if isinstance(averaging, Integers):
         return averaging
-    if isinstance(averaging, Tree | AllReduce):
+    if isinstance(averaging, Tree | averagings.AllReduce):
         return Integers(averaging)
     raise InputError(
         f"averaging {name_of(averaging)!r} cannot be masked: masks cancel only in plain sums, and it weights what it "
@@ -336,11 +323,11 @@ def network_over(weights: Weights | NetworkSequence, transport: Transport | None
 
 def with_exact_averages(network: Network, averaging: Averaging, max_rounds: int) -> Network:
     """The network; raises if its averages take more rounds than a run may, or are not accurate enough for moments."""
-    wanted = getattr(averaging, "accuracy", DEFAULT_ACCURACY)
+    wanted = getattr(averaging, "accuracy", averagings.DEFAULT_ACCURACY)
     if wanted > LOOSEST_MEAN:
         raise InputError(f"accuracy {wanted:.1g} is too low for exact moments; use {LOOSEST_MEAN:g} or less.")
     network.limit_rounds(max_rounds)
-    if not reaches(network.average, wanted):
+    if not averagings.reaches(network.average, wanted):
         reached = f"{name_of(averaging)} averages on this network reach an accuracy of {network.average.accuracy:.1g}"
         why = f"not {wanted:g}, because its weights mix so slowly that rounding errors grow"
         raise InputError(f'{reached}, {why}; use averaging="tree", or weights that mix faster.')

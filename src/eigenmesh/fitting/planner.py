@@ -17,17 +17,9 @@ from eigenmesh.averaging import Average, Averaging, Integers, PushSumAverage, Tr
 from eigenmesh.data import HOST, Covariance, CovarianceKind, Formed, Missing, Moments, Scaling, Shards
 from eigenmesh.errors import DataError, EigenmeshError
 from eigenmesh.events import EventLog, Planned, Record, on_record
+from eigenmesh.fitting import networks as net
 from eigenmesh.fitting.fit import SHARED_ROWS, fit
-from eigenmesh.fitting.networks import (
-    NetworkCall,
-    Price,
-    Prices,
-    RecordingChanging,
-    RecordingNetwork,
-    key_exchange,
-    prepared_average,
-    recording,
-)
+from eigenmesh.fitting.networks import NetworkCall, Price, Prices, RecordingChanging, RecordingNetwork
 from eigenmesh.fitting.prepare import Decision, Prepared, Workload, decide, goes_with, prepare
 from eigenmesh.fitting.problem import ColumnData, NodeData
 from eigenmesh.graphs import NetworkSequence, Weights, complete, metropolis, tree_rounds
@@ -165,7 +157,7 @@ class _Recorded(NodeData):
     known: Moments | None = None
 
     def _network(self, averaging: Averaging) -> Network:
-        self.networks.append(recording(self.weights, averaging))
+        self.networks.append(net.recording(self.weights, averaging))
         return self.networks[-1]
 
     def _moments(self, shards: Shards, network: Network, scale: Scaling, missing: Missing) -> Moments:
@@ -243,37 +235,37 @@ def _rehearsed(prepared: Prepared, network: RecordingNetwork | RecordingChanging
     return Rehearsed(prepared.solver, network.calls[before:], len(network.calls) - last_check, result)
 
 
-class ReducedProblem:
-    """The covariances of all nodes in their leading directions: (M, r, r) matrices, on the real network.
+def reduced(rehearsal: Rehearsal, weights: Weights | NetworkSequence) -> Formed:
+    """The covariances of all nodes in their leading directions: (M, r, r) matrices.
 
     With orthonormal Q of shape (d, r) that holds the leading directions of the copy, node i has ``Q^T C_i Q``. A solver
     takes about as many rounds on these as on the C_i, and far less time.
     """
+    Q = _leading_directions(rehearsal.prepared.covariance, rehearsal.rehearsed.result.components)
+    matrices = _projected(rehearsal.samples, rehearsal.prepared.moments, Q)
+    # If this process has the samples of one node only, the others are assumed to be like it.
+    return Formed(np.array(np.broadcast_to(matrices, (weights.n_nodes, *matrices.shape[1:]))))
 
-    def __init__(self, rehearsal: Rehearsal, weights: Weights | NetworkSequence) -> None:
-        self.weights, self.prepared = weights, rehearsal.prepared
-        Q = _leading_directions(rehearsal.prepared.covariance, rehearsal.rehearsed.result.components)
-        matrices = _projected(rehearsal.samples, rehearsal.prepared.moments, Q)
-        # If this process has the samples of one node only, the others are assumed to be like it.
-        everywhere = np.broadcast_to(matrices, (weights.n_nodes, *matrices.shape[1:]))
-        self.covariance = Formed(np.array(everywhere))
 
-    def rehearse(self, solver: Solver, averaging: Averaging) -> Rehearsed:
-        """Run the solver itself, within the requested budget of rounds."""
-        d, r = self.prepared.facts.n_features, self.covariance.n_features
-        stands_for = {r: d, r * (r + 1) // 2: d * (d + 1) // 2, r + SHARED_ROWS: d + SHARED_ROWS}
-        network = recording(self.weights, averaging, stands_for)
-        network.learn_scales(self.prepared.moments.diagonal)
-        prepared = replace(
-            self.prepared,
-            facts=self.prepared.facts._replace(n_nodes=self.weights.n_nodes, n_features=r, node_names=None),
-            solver=solver,
-            averaging=averaging,
-            network=network,
-            covariance=self.covariance,
-            set_up=Traffic(),
-        )
-        return _rehearsed(prepared, network)
+def rehearse_reduced(
+    rehearsal: Rehearsal, weights: Weights | NetworkSequence, covariance: Formed, solver: Solver, averaging: Averaging
+) -> Rehearsed:
+    """Run the solver itself on reduced covariances and the real network, within the requested budget of rounds."""
+    facts, r = rehearsal.prepared.facts, covariance.n_features
+    d = facts.n_features
+    stands_for = {r: d, r * (r + 1) // 2: d * (d + 1) // 2, r + SHARED_ROWS: d + SHARED_ROWS}
+    network = net.recording(weights, averaging, stands_for)
+    network.learn_scales(rehearsal.prepared.moments.diagonal)
+    prepared = replace(
+        rehearsal.prepared,
+        facts=facts._replace(n_nodes=weights.n_nodes, n_features=r, node_names=None),
+        solver=solver,
+        averaging=averaging,
+        network=network,
+        covariance=covariance,
+        set_up=Traffic(),
+    )
+    return _rehearsed(prepared, network)
 
 
 def _leading_directions(covariance: Covariance, components: np.ndarray) -> np.ndarray:
@@ -373,10 +365,11 @@ def _rehearse_all(
     counted = Traffic() if decision.counting is None else decision.counting.traffic
     runs = [rehearsal.rehearsed]
     if others:
-        reduced = ReducedProblem(rehearsal, data.weights)
+        small = reduced(rehearsal, data.weights)
         for other in others:
             report(f"rehearsing {other.name}")
-            runs.append(reduced.rehearse(other, averaging if goes_with(other, averaging) else Tree()))
+            able = averaging if goes_with(other, averaging) else Tree()
+            runs.append(rehearse_reduced(rehearsal, data.weights, small, other, able))
     return _Forecaster(request, data, workload, rehearsal, counted), runs
 
 
@@ -404,14 +397,14 @@ class _Forecaster:
         self.request, self.data, self.workload, self.rehearsal = request, data, workload, rehearsal
         # Traffic of counting the samples, if K depends on them; keys for masks are exchanged before the first sum.
         self.counted = counted
-        keys = [key_exchange(workload.weights.n_nodes)] if workload.masked and counted == Traffic() else []
+        keys = [net.key_exchange(workload.weights.n_nodes)] if workload.masked and counted == Traffic() else []
         self.set_up = [*keys, *rehearsal.set_up]
         # Nodes work in parallel, so the largest one determines the time.
         self.rows = max(block.n_rows for block in data.shards.blocks)
 
     def forecast(self, run: Rehearsed, name: str, averaging: Averaging) -> Forecast:
         """One line: the network calls of the rehearsal, priced for this averaging."""
-        solver, price = run.solver, self._price(run, prepared_average(averaging, self.workload.weights))
+        solver, price = run.solver, self._price(run, net.prepared_average(averaging, self.workload.weights))
         seconds = self._seconds(run, price)
         memory, shows = self._memory(solver), solver.traits.sends_covariances
         return Forecast(solver.name, name, price.rounds, price.messages, price.bytes, memory, seconds, shows)

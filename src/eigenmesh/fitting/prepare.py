@@ -11,6 +11,7 @@ from eigenmesh.data import Choice, Covariance, Moments
 from eigenmesh.errors import DataError, InputError, TransportError
 from eigenmesh.fitting.networks import add_masks, in_integers, require_enough_nodes
 from eigenmesh.fitting.problem import Data, DataFacts, Size, draw_seed
+from eigenmesh.fitting.stream import StreamCovariance
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks import Network, Traffic
 from eigenmesh.settings import Costs, Request, expected_components
@@ -155,7 +156,8 @@ def prepare(request: Request, data: Data) -> Prepared:
         _require_counted(decision.size, moments)
     network.learn_scales(moments.diagonal, moments.total_variance)
     wanted = request.components(int(moments.n_samples), moments.n_features)
-    solver = warm(solver, wanted, getattr(covariance, "known", None))
+    if isinstance(covariance, StreamCovariance):
+        solver = warm(solver, wanted, covariance.known)
     seed = draw_seed(network, covariance) if request.seed is None else request.seed
     chosen = (wanted, solver, averaging, network, moments, covariance, choice, seed)
     return Prepared(request, data.facts, *chosen, network.traffic.copy(), data.weights)

@@ -8,19 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from eigenmesh import data as samples
 from eigenmesh.arrays import everywhere, to_numpy
 from eigenmesh.averaging import Averaging
-from eigenmesh.data import (
-    Choice,
-    Covariance,
-    Missing,
-    Moments,
-    Running,
-    RunningCovariance,
-    Scaling,
-    column_label,
-    moments_about,
-)
+from eigenmesh.data import Choice, Covariance, Missing, Moments, Running, RunningCovariance, Scaling
 from eigenmesh.errors import InputError, TooFewSamplesError
 from eigenmesh.fitting.matching import common_settings, described, require_same_settings
 from eigenmesh.fitting.monitor import Monitor
@@ -98,7 +89,7 @@ class StreamData:
         return len(self.nodes[0].mean)
 
     def column_label(self, column: int) -> str:
-        return column_label(self.feature_names, column)
+        return samples.column_label(self.feature_names, column)
 
     def node_label(self, position: int) -> str:
         return "this node" if self.transport is not None else f"node {position}"
@@ -191,7 +182,7 @@ class StreamData:
         n_samples = max(2, int(np.rint(count)))
         share = (n_samples - 1) / (count - 1)
         about_centre = Moments(n_samples, centre, share * squares)
-        moments = moments_about(
+        moments = samples.moments_about(
             about_centre, share * s, share * count, self, scale=scale, resolution=network.resolution
         )
         after = 1.0 if moments.scale is None else moments.scale
