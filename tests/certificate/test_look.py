@@ -1,4 +1,4 @@
-"""What a look beyond the components can and cannot miss."""
+"""What a space in the complement of the components can and cannot miss."""
 
 import importlib.util
 import sys
@@ -48,14 +48,14 @@ def test_what_was_missed_is_as_small_in_the_start_as_the_look_says():
         state = solver.init(covariance, ALONE, random_basis(d, k, trial)[np.newaxis], trial)
         for _ in range(int(rng.integers(2, 5))):
             state = solver.step(covariance, ALONE, state)
-        U, look = solver.readout(state)[0], solver.common(state)[0].look
-        if look.whole or np.linalg.norm(U.T @ v) > 0.01 or look.values[0] > 0.9:
+        U, space = solver.readout(state)[0], solver.common(state)[0].complement_space
+        if space.whole or np.linalg.norm(U.T @ v) > 0.01 or space.values[0] > 0.9:
             continue
         missed += 1
-        # What was found is not quite invariant, and neither is the look then; the certificate adds that.
+        # What was found is not quite invariant, and neither is the space then; the certificate adds that.
         allowance = 1e-2 * np.linalg.norm(G, axis=0)
-        for taken_out in (0, 1, len(look.values) // 2):
-            (deltas,) = look.deltas(np.array([1.0]), taken_out)
+        for taken_out in (0, 1, len(space.values) // 2):
+            (deltas,) = space.deltas(np.array([1.0]), taken_out)
             assert (np.abs(G.T @ v) <= deltas[: G.shape[1]] + allowance).all()
     assert missed > 20
 

@@ -130,7 +130,7 @@ def test_a_mended_state_is_taken_over_whole(device):
     plain, _, replayed, _, state = pair(FastPCA(), device)
     expected = plain(plain(state))
     state = replayed.kept(replayed(replayed(state)))
-    # As `watch` does: a better anchor, then a new start with half the step.
+    # As `check` does: a better anchor, then a new start with half the step.
     expected = expected._replace(anchor=expected.X, best=0.5)
     state = state._replace(anchor=state.X, best=0.5)
     expected, state = plain(expected), replayed(state)

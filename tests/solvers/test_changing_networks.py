@@ -143,6 +143,6 @@ def test_unlike_nodes_get_more_mixes():
         solver, basis = TrackedSubspace(), np.broadcast_to(np.eye(20)[:, :K], (M, 20, K))
         state = solver.init(covariance, network, basis)
         for _ in range(12):
-            state = solver.watch(covariance, network, solver.step(covariance, network, state)).state
+            state = solver.check(covariance, network, solver.step(covariance, network, state)).state
         rounds.append(state.mixing.rounds)
     assert rounds[0] < rounds[1]

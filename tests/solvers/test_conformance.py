@@ -180,7 +180,7 @@ def test_nothing_that_is_passed_in_is_written_to(row):
         before = copied(state)
         after = row.solver.step(covariance, network, state)
         row.solver.readout(state)
-        row.solver.watch(covariance, network, state)
+        row.solver.check(covariance, network, state)
         assert equal(copied(state), before)
         # The same state gives the same next state: nothing is kept outside of it.
         assert equal(copied(row.solver.step(covariance, network, state)), copied(after))
@@ -203,11 +203,11 @@ def test_every_library_runs_the_same_lines(row):
         state = solver.init(covariance, network, start(covariance, 6, 8, row.components))
         for _ in range(20):
             state = solver.step(covariance, network, state)
-        watch = solver.watch(covariance, network, state)
-        X = solver.readout(watch.state)
+        check = solver.check(covariance, network, state)
+        X = solver.readout(check.state)
         assert type(X) is type(matrices)
         assert X.dtype == matrices.dtype
-        seen[name] = ea.to_numpy(X), watch.residual
+        seen[name] = ea.to_numpy(X), check.residual
     for X, residual in seen.values():
         assert np.allclose(same_signs(X, seen["numpy"][0]), seen["numpy"][0], rtol=0, atol=1e-10)
         assert residual is None or np.allclose(residual, seen["numpy"][1], rtol=0, atol=1e-10)
@@ -241,10 +241,10 @@ def test_estimates_have_norm_one_from_the_start(row):
 def told(solver, problem, state):
     """The next look at a residual, which may take some iterations to come from all nodes."""
     covariance, network = problem.covariance(), problem.network
-    watch = solver.watch(covariance, network, state)
-    while watch.residual is not None and np.isinf(watch.residual).all():
-        watch = solver.watch(covariance, network, solver.step(covariance, network, watch.state))
-    return watch
+    check = solver.check(covariance, network, state)
+    while check.residual is not None and np.isinf(check.residual).all():
+        check = solver.check(covariance, network, solver.step(covariance, network, check.state))
+    return check
 
 
 @every_solver
@@ -257,14 +257,14 @@ def test_the_residual_it_tells_is_that_of_its_estimates(row):
         state = solver.step(covariance, problem.network, state)
     # What was on its way so far is old.
     state = told(solver, problem, state).state
-    before, watch = solver.readout(state), told(solver, problem, solver.step(covariance, problem.network, state))
-    assert watch.healthy
-    if watch.residual is not None:
+    before, check = solver.readout(state), told(solver, problem, solver.step(covariance, problem.network, state))
+    assert check.healthy
+    if check.residual is not None:
         Z = C @ before
         true = np.linalg.norm(Z - before * np.sum(before * Z, axis=1, keepdims=True), axis=1).max(axis=0)
         # An estimate: within a constant either way.
-        assert (true <= 5 * watch.residual + 1e-12).all()
-        assert (watch.residual <= 20 * true + 1e-12).all()
+        assert (true <= 5 * check.residual + 1e-12).all()
+        assert (check.residual <= 20 * true + 1e-12).all()
 
 
 @every_solver

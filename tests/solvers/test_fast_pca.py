@@ -82,7 +82,7 @@ def test_every_library_runs_the_same_lines(library):
         state = solver.init(covariance, network, place(covariance, 3))
         for _ in range(50):
             state = solver.step(covariance, network, state)
-        state = solver.watch(covariance, network, state).state
+        state = solver.check(covariance, network, state).state
         states.append(state)
     assert type(states[1].X) is type(xp.asarray(reference))
     assert np.allclose(ea.to_numpy(states[1].X), states[0].X, rtol=0, atol=1e-12)

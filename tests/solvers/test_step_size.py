@@ -28,11 +28,11 @@ def test_a_blow_up_halves_the_step_until_it_holds(kind, k):
     for _ in range(40):
         for _ in range(100):
             state = solver.step(covariance, network, state)
-        watch = solver.watch(covariance, network, state)
-        assert watch.healthy
-        assert np.isfinite(solver.readout(watch.state)).all()
-        restarts += watch.state.step_size < state.step_size
-        state = watch.state
+        check = solver.check(covariance, network, state)
+        assert check.healthy
+        assert np.isfinite(solver.readout(check.state)).all()
+        restarts += check.state.step_size < state.step_size
+        state = check.state
     assert restarts > 0
     assert state.step_size == 100 * sound / 2**restarts
     assert angles(np.swapaxes(solver.readout(state), -1, -2), problem.vectors).max() < 0.1

@@ -100,7 +100,7 @@ def test_it_ends_with_one_answer_in_the_average_of_all_blocks(monkeypatch):
     problem, iterations = make_problem(paper_spectrum(30, 4, 0.8), 8, "erdos_renyi", unlike=True), []
     for own in (False, True):
         if own:
-            monkeypatch.setattr(TrackedSubspace, "finish", lambda self, covariance, network, watch: watch)
+            monkeypatch.setattr(TrackedSubspace, "finish", lambda self, covariance, network, check: check)
             monkeypatch.setattr(TrackedSubspace, "traits", replace(TrackedSubspace.traits, early=1.0))
         result = run(TrackedSubspace(), problem.covariance(), problem.network, 4)
         assert result.converged

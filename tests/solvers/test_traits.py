@@ -25,7 +25,7 @@ from eigenmesh.solvers import (
     TrackedSubspace,
     Traits,
 )
-from eigenmesh.solvers.base import product_residuals, random_basis, unmeasured, watch_residual
+from eigenmesh.solvers.base import check_residual, product_residuals, random_basis, unmeasured
 from eigenmesh.transports import run_threads
 from eigenmesh.transports.threads import ThreadTransport
 from problems import angles, make_problem, random_covariances
@@ -89,7 +89,7 @@ def observed(solver, k, seed=3) -> Seen:
             transport.sizes = seen.messages
             state = solver.step(covariance, network, state)
             transport.sizes = seen.checks
-            state = solver.watch(covariance, network, state).state
+            state = solver.check(covariance, network, state).state
         return seen
 
     return run_threads(M, node)[0]
@@ -127,9 +127,9 @@ def test_a_fixed_schedule_is_not_changed_by_a_check(solver):
     assert fixed == (solver.traits.fixed_schedule and "auto" not in vars(solver).values())
     for _ in range(STEPS if fixed else 0):
         state = solver.step(covariance, network, state)
-        watch = solver.watch(covariance, network, state)
-        assert watch.state is state
-        assert not watch.free
+        check = solver.check(covariance, network, state)
+        assert check.state is state
+        assert not check.free
 
 
 def test_methods_of_one_place_walk_the_same_path_on_any_split():
@@ -194,8 +194,8 @@ class FourFunctions(Solver):
     def readout(self, state):
         return state.X
 
-    def watch(self, covariance, network, state):
-        return watch_residual(network, state)
+    def check(self, covariance, network, state):
+        return check_residual(network, state)
 
 
 def test_a_solver_that_writes_four_functions_has_the_rest():

@@ -8,13 +8,13 @@ from eigenmesh.certificate.krylov import (
     NOTHING_BEYOND,
     Basis,
     Complement,
-    Look,
+    ComplementSpace,
     asymmetry,
     bordered,
+    complement_space,
     leading_pairs,
-    look_beyond,
     soft_polar,
 )
 from eigenmesh.certificate.measured import Common, certify
 
-__all__ = ["NOTHING_BEYOND", "Certificate", "Certified", "Common", "Complement", "Look", "certify"]
+__all__ = ["NOTHING_BEYOND", "Certificate", "Certified", "Common", "Complement", "ComplementSpace", "certify"]

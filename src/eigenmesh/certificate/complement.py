@@ -1,4 +1,4 @@
-"""A separate look beyond the K components, for solvers whose own Krylov space does not provide one."""
+"""A Krylov space in the orthogonal complement of the components, for solvers that do not provide one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, orthonormal
 from eigenmesh.certificate import krylov
-from eigenmesh.certificate.krylov import Basis, Complement, KnownComponents, Look
+from eigenmesh.certificate.krylov import Basis, Complement, ComplementSpace, KnownComponents
 from eigenmesh.data import BlockProducts, Covariance
 from eigenmesh.networks import Network
 
@@ -32,7 +32,7 @@ def probe_complement(
 
     Each step averages a (d, 8) matrix, with further columns for what is known ``beyond`` X, which makes the deflated
     Ritz vectors accurate sooner. Whatever X is, the largest eigenvalue of the deflated operator is at least l_{K+1}
-    (Courant and Fischer), so a direction that X has missed shows up as a value above theta_K. The look ends when that
+    (Courant and Fischer), so a direction that X has missed shows up as a value above theta_K. The search ends when that
     happens, or when a missed direction is unlikely enough (``LARGEST_CHANCE``).
 
     Parameters
@@ -49,7 +49,7 @@ def probe_complement(
 
     def grown_and_examined(product: Array) -> tuple[_Space, Array]:
         grown = space.grown(product, network.average.accuracy)
-        return grown, ea.like(grown.look.examine(known).row[np.newaxis], basis)
+        return grown, ea.like(grown.in_complement.examine(known).row[np.newaxis], basis)
 
     for length in range(1, LONGEST + 1):
         products = BlockProducts(covariance, space.V.next_block(width), n_nodes).parts
@@ -59,7 +59,8 @@ def probe_complement(
             space = space.grown(network.shared_mean(products), network.average.accuracy)
             continue
         space, row = network.maximum_after_mean(products, grown_and_examined)
-        complement = Complement.agreed(ea.to_numpy(row)[0]) or agreed_complement(network, [space.look], known, basis)
+        agreed = Complement.agreed(ea.to_numpy(row)[0])
+        complement = agreed or agreed_complement(network, [space.in_complement], known, basis)
         if full or complement.chance <= krylov.LARGEST_CHANCE or complement.lower > known.smallest + known.resolution:
             break
     return complement
@@ -108,23 +109,25 @@ class _Space(NamedTuple):
         return _Space(self.Q, V, following, self.start, T, following.leak @ whitening, lost, self.products + 1)
 
     @property
-    def look(self) -> Look:
+    def in_complement(self) -> ComplementSpace:
         d, k = self.Q.shape[-2:]
         counts = {"n_components": 0, "dimension": d - k, "products": self.products}
-        return krylov.look_beyond(self.T, self.V.present[:, k:], self.leak, self.lost, self.start, **counts)
+        return krylov.complement_space(self.T, self.V.present[:, k:], self.leak, self.lost, self.start, **counts)
 
 
-def agreed_complement(network: Network, looks: Sequence[Look], known: KnownComponents, like: Array) -> Complement:
-    """Agree on the bounds from looks that are the same at all nodes up to rounding, one for each copy."""
+def agreed_complement(
+    network: Network, spaces: Sequence[ComplementSpace], known: KnownComponents, like: Array
+) -> Complement:
+    """Agree on the bounds from spaces that are the same at all nodes up to rounding, one for each copy."""
     shared: int | None = None
     while True:
-        rows = np.stack([look.examine(known, shared).row for look in looks])
+        rows = np.stack([space.examine(known, shared).row for space in spaces])
         largest = ea.to_numpy(network.maximum(ea.like(rows, like))[0, ...])
         agreed = Complement.agreed(largest)
         if agreed is not None or shared is not None:
             return agreed or Complement(*largest[:5].tolist())
         # Near the resolution, some nodes may count a value as shared and others not: all take the largest count.
-        shared = int(min(largest[2], *(len(look.values) for look in looks)))
+        shared = int(min(largest[2], *(len(space.values) for space in spaces)))
 
 
 def _deflated(Q: Array, block: Array) -> Array:

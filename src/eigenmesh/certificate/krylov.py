@@ -1,4 +1,4 @@
-"""Rayleigh-Ritz and block expansion, for the Krylov solvers and for the look beyond K."""
+"""Rayleigh-Ritz and block expansion, for the Krylov solvers and for the orthogonal complement of the components."""
 
 from __future__ import annotations
 
@@ -11,20 +11,17 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, squared_norms
 from eigenmesh.errors import DataError
 
-# A look beyond the components: bounds on the remaining eigenvalues, and the chance that one was missed.
+# The orthogonal complement of the components: bounds on the remaining eigenvalues, and the chance that one was missed.
 #
-# The look starts from a Gaussian G, (d, s). Let U be the components, P the projector on them, ``A = (I - P) C (I -
-# P)``,
-# and v an eigenvector of C that U misses, with an eigenvalue of at least tau. For every polynomial p whose roots are
-# all
-# below tau
+# The space starts from a Gaussian G, (d, s). Let U be the components, P the projector on them,
+# ``A = (I - P) C (I - P)``, and v an eigenvector of C that U misses, with an eigenvalue of at least tau. For every
+# polynomial p whose roots are all below tau
 #
 #     |p(tau)| |g_c . v| <= |p(A) g_c|,    hence    |g_c . v| <= delta_c(tau) = min_p |p(A) g_c| / |p(tau)|,
 #
-# which the Krylov space of G bounds without any message (``Look.deltas``). The ``g_c . v`` are independent standard
-# normal numbers, so the chance that all of them are that small is tiny. The certificate states this chance. tau is
-# chosen
-# as low as ``LARGEST_CHANCE`` allows; it then bounds all eigenvalues beyond the components.
+# which the Krylov space of G bounds without any message (``ComplementSpace.deltas``). The ``g_c . v`` are independent
+# standard normal numbers, so the chance that all of them are that small is tiny. The certificate states this chance.
+# tau is chosen as low as ``LARGEST_CHANCE`` allows, and then bounds all eigenvalues beyond the components.
 
 
 # Nothing is certified if the chance of a missed direction is larger than this.
@@ -78,7 +75,7 @@ class Complement(NamedTuple):
 NOTHING_BEYOND = Complement(-np.inf, -np.inf)
 
 
-class Look(NamedTuple):
+class ComplementSpace(NamedTuple):
     """A Krylov space beyond the components, in the basis of its Ritz vectors.
 
     Attributes
@@ -189,7 +186,7 @@ class Look(NamedTuple):
 
 
 class KnownComponents(NamedTuple):
-    """What a look needs to know about the components.
+    """What a space in the complement needs to know about the components.
 
     Attributes
     ----------
@@ -396,10 +393,10 @@ def bordered(T: Array, column: Array, leak: Array) -> Array:
     return xp.concat([xp.concat([T, lower], axis=-2), column], axis=-1)
 
 
-def look_beyond(
+def complement_space(
     T: Array, present: Array, leak: Array, lost: float, G: Array, *, n_components: int, dimension: int, products: int
-) -> Look:
-    """A look beyond the components: the space of V, built from Gaussian columns, without its leading Ritz vectors.
+) -> ComplementSpace:
+    """The space of V, built from Gaussian columns, without the leading Ritz vectors, which are the components.
 
     Parameters
     ----------
@@ -419,7 +416,7 @@ def look_beyond(
     genuine = np.arange(len(values)) < rank - n_components
     # Only products with the last block leave the space.
     last = vectors[-leak.shape[-1] :, genuine]
-    return Look(
+    return ComplementSpace(
         values[genuine],
         vectors[: len(start), genuine].T @ start,
         ea.to_numpy(leak)[0] @ last,

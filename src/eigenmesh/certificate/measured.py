@@ -20,7 +20,7 @@ from eigenmesh.certificate import bounds, krylov
 from eigenmesh.certificate.bounds import Clusters, Precision, RitzView, residual_bounds, ritz_bounds, ritz_view
 from eigenmesh.certificate.certificate import Certificate, Certified, agree_on_signs, own_signs
 from eigenmesh.certificate.complement import agreed_complement, probe_complement
-from eigenmesh.certificate.krylov import Complement, KnownComponents, Look
+from eigenmesh.certificate.krylov import Complement, ComplementSpace, KnownComponents
 from eigenmesh.data import BlockProducts, Covariance, Gram
 from eigenmesh.networks import Network
 
@@ -39,8 +39,8 @@ class Common(NamedTuple):
         error.
     defect : array of shape (1, 1)
         Largest asymmetry of ``V^T C V`` or size of its negative eigenvalues; both are rounding if C is a covariance.
-    look : Look or None
-        A look beyond the components.
+    complement_space : ComplementSpace or None
+        A Krylov space in the orthogonal complement of the components.
     vectors : callable or None
         Vectors from coordinates: (1, n, k) -> (1, d, k). Needed only if columns are split over the nodes.
     signed : bool
@@ -51,7 +51,7 @@ class Common(NamedTuple):
     product: Array
     size: Array
     defect: Array
-    look: Look | None
+    complement_space: ComplementSpace | None
     vectors: Callable[[Array], Array] | None = None
     signed: bool = False
 
@@ -260,11 +260,11 @@ def certify(
     drawn: bool = False,
     total_variance: float = np.nan,
 ) -> Certified:
-    """Measure how far X is from the eigenvectors; the bounds are in ``_bounds``, the look beyond K in ``_look``.
+    """Measure how far X is from the eigenvectors.
 
-    In general this takes two averages and a look beyond K: the residual of the average X bounds its angle, and the
-    angle of a node's own X is at most that plus its distance from the average. If all nodes already have the same X and
-    C X (``common``), each node certifies its own copy, and only the maxima of the measured numbers are sent.
+    In general this takes two averages and a search of the complement: the residual of the average X bounds its angle,
+    and the angle of a node's own X is at most that plus its distance from the average. If all nodes already have the
+    same X and C X (``common``), each node certifies its own copy, and only maxima of the measured numbers are sent.
 
     Parameters
     ----------
@@ -275,9 +275,9 @@ def certify(
     complement : Complement or None
         Bounds on the eigenvalues beyond K from an earlier call; None to compute them.
     beyond : array of shape (nodes, d, p) or None
-        Each node's estimates of further eigenvectors, which speed up the look beyond K.
+        Each node's estimates of further eigenvectors, which speed up that search.
     patient : bool
-        True if the solver continues when its own look is not conclusive, so that no separate look is needed yet.
+        True if the solver continues when its own space is not conclusive, so that no separate search is needed yet.
     drawn : bool
         True if the seed was drawn at run time, so that the data cannot depend on it.
     total_variance : float
@@ -289,7 +289,7 @@ def certify(
         estimates = estimates_in_common(X, common, beyond)
     own = [Measured.of(one, covariance.rounding_size, total_variance) for one in estimates]
     # Read after the averages above: they may have been less accurate than earlier ones.
-    looks = [one.known.look for one in estimates if one.known.look is not None]
+    spaces = [one.known.complement_space for one in estimates if one.known.complement_space is not None]
     accuracy = network.average.accuracy
 
     def components_of(measured: Measured) -> KnownComponents:
@@ -297,15 +297,15 @@ def certify(
         numbers = (len(measured.values), float(measured.values[-1]), float(measured.ritz.total[0]))
         return KnownComponents(*numbers, bounds.multiplicity(measured.values, precision.resolution), *precision)
 
-    # The look beyond K by this node's own numbers travels in the same message as those numbers.
-    pairs = zip(looks, own, strict=False)
-    beyond_own = [look.examine(_mixing_close(components_of(one), one)) for look, one in pairs]
+    # The bounds on the complement by this node's own numbers travels in the same message as those numbers.
+    pairs = zip(spaces, own, strict=False)
+    beyond_own = [space.examine(_mixing_close(components_of(one), one)) for space, one in pairs]
     # Integer averages have the same bits at all nodes, but what is computed from them depends on the processor.
     shares = network.integers and estimates[0].local is estimates[0].mean
     digest = digest_of(estimates[0].mean) if shares else np.zeros(0)
     seen = cycle(beyond_own or [krylov.NOTHING_BEYOND])
     rows = [one.row(beyond, digest) for one, beyond in zip(own, seen, strict=False)]
-    measured, from_look, alike = Measured.agreed_on(network, rows, X.shape[-1], len(digest), like=X)
+    measured, from_solver, alike = Measured.agreed_on(network, rows, X.shape[-1], len(digest), like=X)
     known = components_of(measured)
     if network.alike:
         krylov.require_symmetric(measured.defect, known.floor)
@@ -317,9 +317,9 @@ def certify(
     if complement is not None and known.smallest - known.residual <= complement.upper:
         # The last component may now belong to an eigenvalue beyond K, so the earlier bounds do not apply.
         complement = None
-    if looks:
-        from_look = from_look or agreed_complement(network, looks, _mixing_close(known, measured), like=X)
-        complement = from_look if patient or from_look.chance <= krylov.LARGEST_CHANCE else complement
+    if spaces:
+        from_solver = from_solver or agreed_complement(network, spaces, _mixing_close(known, measured), like=X)
+        complement = from_solver if patient or from_solver.chance <= krylov.LARGEST_CHANCE else complement
     if complement is None:
         basis, further = _in_one_copy(network, estimates)
         complement = probe_complement(covariance, network, basis, X.shape[0], known, seed, further)
@@ -338,9 +338,9 @@ def _in_one_copy(network: Network, estimates: Sequence[Estimates]) -> tuple[Arra
 
 
 def _mixing_close(known: KnownComponents, measured: Measured) -> KnownComponents:
-    """The components as seen by a look from the same start, which counts close eigenvalues as one.
+    """The components as seen by a space from the same start, which counts close eigenvalues as one.
 
-    Components and look both lack the direction that the start has least of. It need not be an eigenvector: components
+    Components and space both lack the direction that the start has least of. It need not be an eigenvector: components
     whose residual is r cannot tell eigenvectors apart whose eigenvalues are within about r of each other, so any
     mixture of those may be the one that is missing.
     """

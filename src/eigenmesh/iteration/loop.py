@@ -23,7 +23,7 @@ from eigenmesh.iteration.result import Result, by_rows
 from eigenmesh.iteration.stopping import StopReason
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Network, Traffic
-from eigenmesh.solvers import Solver, Watch, largest_norm, random_basis, widened
+from eigenmesh.solvers import Check, Solver, largest_norm, random_basis, widened
 
 # The traffic of a run, by phase.
 
@@ -176,12 +176,12 @@ class Loop:
                 if self.reference is not None:
                     self._record(state, None)
                 continue
-            watch = self._check(state)
-            state = watch.state
-            if not watch.healthy:
+            check = self._check(state)
+            state = check.state
+            if not check.healthy:
                 return StopReason.DIVERGED, self._certify(self.solver.readout(last_healthy))
             last_healthy = state
-            ended = self._ended(watch, out_of_budget)
+            ended = self._ended(check, out_of_budget)
             if ended is not None:
                 return ended
             if self.complement is not None:
@@ -216,33 +216,33 @@ class Loop:
         # A solver on a single node may send nothing at all; then its iterations count as rounds.
         return self._out_of_iterations or max(self.account.rounds, self.iteration) >= self.max_rounds
 
-    def _check(self, state: Any) -> Watch:
+    def _check(self, state: Any) -> Check:
         """Check the residual, record it, and schedule the next check."""
         with self.account.phase("checks"):
-            watch = self.solver.watch(self.covariance, self.network, self.steps.kept(state))
+            check = self.solver.check(self.covariance, self.network, self.steps.kept(state))
         # Recomputed each time, because the rounds per iteration may grow.
-        self.next_check = self.iteration + (self.check_every or (1 if watch.free else self._interval))
-        self._record(watch.state, watch.residual)
-        return watch
+        self.next_check = self.iteration + (self.check_every or (1 if check.free else self._interval))
+        self._record(check.state, check.residual)
+        return check
 
     @property
     def _interval(self) -> int:
         """Iterations between checks, such that the `maximum` of a check costs at most about a tenth of the rounds."""
         return max(1, -(-10 * max(1, self.network.flood_rounds) // max(1, self.rounds_per_iteration)))
 
-    def _ended(self, watch: Watch, out_of_budget: bool) -> tuple[StopReason, Certified] | None:
+    def _ended(self, check: Check, out_of_budget: bool) -> tuple[StopReason, Certified] | None:
         """The reason to stop after a check, and the certificate; None if the run continues."""
         if self.on_estimate is not None:
-            self.on_estimate(ea.to_numpy(self.solver.readout(watch.state))[0])
+            self.on_estimate(ea.to_numpy(self.solver.readout(check.state))[0])
         stalled = self.stall.stalled(
-            watch.residual, patience=stopping.PATIENCE_OF_EXACT if watch.free else stopping.PATIENCE
+            check.residual, patience=stopping.PATIENCE_OF_EXACT if check.free else stopping.PATIENCE
         )
-        must_end, promising = out_of_budget or stalled, self._gate_opens(watch)
-        if not (promising or must_end or (watch.last_look and self.complement is None)):
+        must_end, promising = out_of_budget or stalled, self._gate_opens(check)
+        if not (promising or must_end or (check.complement_now and self.complement is None)):
             return None
-        finished = self._finish(watch)
+        finished = self._finish(check)
         if promising and not must_end and not self.gate.passes(finished.residual, finished.gaps):
-            self.gate.learn(watch.residual, finished.gaps)
+            self.gate.learn(check.residual, finished.gaps)
             return None
         state = finished.state
         certified = self._certify(self.solver.readout(state), state, last=must_end and not self._out_of_iterations)
@@ -250,22 +250,22 @@ class Loop:
             self.space = self.solver.space(state, self.keep) if self.keep else None
             return StopReason.STALLED if stalled else StopReason.MAX_ROUNDS, certified
         if promising:
-            self.gate.learn(watch.residual, certified.certificate.gaps)
+            self.gate.learn(check.residual, certified.certificate.gaps)
         return None
 
-    def _gate_opens(self, watch: Watch) -> bool:
+    def _gate_opens(self, check: Check) -> bool:
         """Whether the residual of a check is small enough to be worth a certificate, which costs averages."""
-        residual, gate = watch.residual, self.gate
-        if residual is not None and np.isfinite(residual).all() and watch.gaps is None and gate.scale is None:
+        residual, gate = check.residual, self.gate
+        if residual is not None and np.isfinite(residual).all() and check.gaps is None and gate.scale is None:
             with self.account.phase("checks"):
                 gate.scale = largest_norm(self.covariance, self.network, self.like)
-        return gate.opens(residual, watch.gaps)
+        return gate.opens(residual, check.gaps)
 
-    def _finish(self, watch: Watch) -> Watch:
+    def _finish(self, check: Check) -> Check:
         """The solver's final answer from its state; recorded if it differs from the state itself."""
         with self.account.phase("certificate"):
-            finished = self.solver.finish(self.covariance, self.network, watch)
-        if finished is not watch:
+            finished = self.solver.finish(self.covariance, self.network, check)
+        if finished is not check:
             self._record(finished.state, finished.residual)
         return finished
 

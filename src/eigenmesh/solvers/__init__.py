@@ -4,15 +4,15 @@ from typing import Any
 
 from eigenmesh.solvers.at_own_pace import Asynchronous, Deadlines
 from eigenmesh.solvers.base import (
+    Check,
     Solver,
     Traits,
-    Watch,
+    check_residual,
     common_basis,
     largest_norm,
     product_residuals,
     random_basis,
     unmeasured,
-    watch_residual,
     widened,
 )
 from eigenmesh.solvers.block_krylov import BlockKrylov, Known, WarmKrylov
@@ -63,6 +63,7 @@ __all__ = [
     "SOLVERS",
     "Asynchronous",
     "BlockKrylov",
+    "Check",
     "DeEPCA",
     "Deadlines",
     "FastPCA",
@@ -75,12 +76,11 @@ __all__ = [
     "TrackedSubspace",
     "Traits",
     "TreeCovariance",
-    "Watch",
+    "check_residual",
     "largest_norm",
     "product_residuals",
     "solver_by_name",
     "unmeasured",
-    "watch_residual",
 ]
 
 

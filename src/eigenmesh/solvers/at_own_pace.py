@@ -19,7 +19,7 @@ from eigenmesh.errors import DeadlineError, InputError
 from eigenmesh.graphs import Weights
 from eigenmesh.networks import Message, Mixes, Network, Pace
 from eigenmesh.solvers import tracked_subspace as tracked
-from eigenmesh.solvers.base import Solver, Traits, Watch, require_positive
+from eigenmesh.solvers.base import Check, Solver, Traits, require_positive
 from eigenmesh.solvers.tracked_subspace import TrackedSubspace, TrackedSubspaceState
 
 # Mixing at a node with its own pace: its numbers, and what it has sent to and received from each neighbour.
@@ -440,12 +440,12 @@ class Asynchronous(Solver):
     def beyond(self, state: PacedState) -> Array | None:
         return None if state.shared is None else state.shared.beyond
 
-    def watch(self, covariance: Covariance, network: Network, state: PacedState) -> Watch:
+    def check(self, covariance: Covariance, network: Network, state: PacedState) -> Check:
         """At a meeting: Rayleigh-Ritz in the average of the blocks that the nodes would multiply next."""
         X = np.concatenate([tracked.next_block(node.current)[0] for node in state.nodes])
         shared, residual, gaps = tracked.ritz_of_average(covariance, network, X, state.nodes[0].current.k)
         healthy = bool(np.isfinite(residual).all())
-        return Watch(PacedState(state.nodes, shared), residual, healthy, gaps, free=True)
+        return Check(PacedState(state.nodes, shared), residual, healthy, gaps, free=True)
 
 
 @dataclass(frozen=True)

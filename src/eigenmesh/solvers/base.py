@@ -18,7 +18,7 @@ from eigenmesh.networks import Network
 
 
 @dataclass(frozen=True)
-class Watch:
+class Check:
     """A solver's report on its own state, made every few rounds from values that every node agrees on."""
 
     state: Any
@@ -31,8 +31,8 @@ class Watch:
     """Distance of each eigenvalue from its nearest neighbour, (K,); None if the solver does not know it."""
     free: bool = False
     """True if the check sent no message, so that the loop may check after every iteration."""
-    last_look: bool = False
-    """True if the certificate must look beyond the components now: the solver is about to discard what shows them."""
+    complement_now: bool = False
+    """True if the certificate must examine the orthogonal complement now, because the solver is about to discard it."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Solver(ABC):
         return None
 
     def narrowed(self, state: Any) -> Any:
-        """The same estimates in less memory, once the look beyond the components is done; by default unchanged."""
+        """The same estimates in less memory, once their complement has been examined; by default unchanged."""
         return state
 
     def space(self, state: Any, width: int) -> Array:
@@ -121,16 +121,16 @@ class Solver(ABC):
         """
         return orthonormal(self.readout(state)[:1, ...])
 
-    def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
+    def check(self, covariance: Covariance, network: Network, state: Any) -> Check:
         """Check every few rounds; nodes agree only by ``network.maximum``; by default on ``state.residual``."""
-        return watch_residual(network, state)
+        return check_residual(network, state)
 
-    def finish(self, covariance: Covariance, network: Network, watch: Watch) -> Watch:
+    def finish(self, covariance: Covariance, network: Network, check: Check) -> Check:
         """Make the nodes agree on one answer before the certificate; if that is refused, the run drops the answer.
 
         By default unchanged: the nodes agree all the time, or each node ends with its own answer.
         """
-        return watch
+        return check
 
     def columns(self, n_components: int, n_features: int) -> int:
         """Columns of one product with the covariance, at most d; by default K."""
@@ -185,10 +185,10 @@ def unmeasured(X: Array) -> Array:
     return ea.namespace(X).full((X.shape[0], X.shape[2]), np.inf, dtype=X.dtype, device=X.device)
 
 
-def watch_residual(network: Network, state: Any) -> Watch:
+def check_residual(network: Network, state: Any) -> Check:
     """Agree on ``state.residual``, (nodes, K); infinite: not measured yet, NaN: the iterates have diverged."""
     residual = ea.to_numpy(network.maximum(state.residual)[0, ...])
-    return Watch(state, residual, healthy=not bool(np.any(np.isnan(residual))))
+    return Check(state, residual, healthy=not bool(np.any(np.isnan(residual))))
 
 
 def require_positive(name: str, value: Any, also: str = "") -> None:
@@ -322,7 +322,7 @@ class SteppedSolver(Solver):
     def readout(self, state: Any) -> Array:
         return normalised(state.X)
 
-    def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
+    def check(self, covariance: Covariance, network: Network, state: Any) -> Check:
         """Agree on the residual and the longest column; on a blow-up, halve an automatic step and restart.
 
         The restart is from one orthonormal basis for all nodes, the average of their best X so far. A fixed step is the
@@ -335,14 +335,14 @@ class SteppedSolver(Solver):
         residual, length = agreed[:-1], float(agreed[-1])
         stable = bool(np.all(np.isfinite(residual))) and length < (self.longest if automatic else BLOWN_UP)
         if not automatic:
-            return Watch(state, residual, healthy=stable)
+            return Check(state, residual, healthy=stable)
         if not stable:
             basis = common_basis(network, state.anchor)
             state = state._replace(X=basis, step_size=state.step_size / 2, anchor=basis)
-            return Watch(state, np.full_like(residual, np.inf), healthy=True)
+            return Check(state, np.full_like(residual, np.inf), healthy=True)
         if residual.max() < state.best:
             state = state._replace(anchor=state.X, best=float(residual.max()))
-        return Watch(state, residual, healthy=True)
+        return Check(state, residual, healthy=True)
 
     def current_step(self, state: Any) -> float:
         return float(state.step_size)

@@ -16,7 +16,7 @@ from eigenmesh.certificate import Basis, Common, leading_pairs, own_signs, soft_
 from eigenmesh.data import BlockProducts, Covariance
 from eigenmesh.networks import Network
 from eigenmesh.solvers import base
-from eigenmesh.solvers.base import Solver, Traits, Watch
+from eigenmesh.solvers.base import Check, Solver, Traits
 
 # What block Krylov with and without a known space share: the state, Rayleigh-Ritz, and what all nodes know of it.
 
@@ -140,27 +140,27 @@ class RayleighRitz(Solver):
         leading = ea.to_numpy(own.V.times(ritz[:, :, :count]))[0]
         return _in_fixed_frame(ea.like(base.widened(leading, width, seed=0)[np.newaxis], ritz))
 
-    def watch(self, covariance: Covariance, network: Network, state: Copies) -> Watch:
+    def check(self, covariance: Covariance, network: Network, state: Copies) -> Check:
         """Residuals that came with the last average, extrapolated by one step."""
         (values, residuals), k = state[0].agreed, state[0].k
         forecast = _forecast(residuals, state[0].before[1], least=ea.EPS * abs(values[0]))
         if forecast is None:
-            return Watch(state, np.full(k, np.inf), healthy=True, free=True)
+            return Check(state, np.full(k, np.inf), healthy=True, free=True)
         # The forecast only decides when to ask for a certificate; the certificate measures the residuals.
-        return Watch(state, forecast[:k], True, cert.gaps_from_ritz(values, k), free=True)
+        return Check(state, forecast[:k], True, cert.gaps_from_ritz(values, k), free=True)
 
     def common(self, state: Copies) -> tuple[Common, ...] | None:
-        """C U is known at every node, and so is a look beyond the components, until a restart loses its start."""
+        """C U is known at every node, and so is a space in their complement, until a restart loses its start."""
         return tuple(self._common(own) for own in state) if state[0].V.width else None
 
     def _common(self, state: KrylovState) -> Common:
         xp, T, leak, V = ea.namespace(state.T), state.T, state.leak, state.V
-        defect, look = cert.asymmetry(T), None
+        defect, space = cert.asymmetry(T), None
         if state.products:
             gaussian = state.start if state.CV is None else V.along(state.start)
             counts = {"n_components": state.k, "dimension": V.buffer.shape[-1], "products": state.products}
-            look = cert.look_beyond(T, V.present, leak, float(state.lost[0, 0]), gaussian, **counts)
-            defect = xp.maximum(defect, ea.like(np.array([[-np.min(look.values, initial=0.0)]]), defect))
+            space = cert.complement_space(T, V.present, leak, float(state.lost[0, 0]), gaussian, **counts)
+            defect = xp.maximum(defect, ea.like(np.array([[-np.min(space.values, initial=0.0)]]), defect))
         components = self._aligned_ritz(state)
         outside = leak @ components[:, -leak.shape[-1] :, :]
         image = xp.concat([T @ components, outside], axis=-2)
@@ -169,7 +169,7 @@ class RayleighRitz(Solver):
         size = state.size * V.width**0.5 + state.lost / (cert.ROUNDING * ea.EPS)
         # Where C V is kept, the leak is in a basis of its own, whose vectors nobody needs: such samples are in rows.
         vectors = partial(_vectors, state) if state.CV is None else None
-        return Common(coordinates, image, size, defect, look, vectors, signed=True)
+        return Common(coordinates, image, size, defect, space, vectors, signed=True)
 
 
 def _vectors(state: KrylovState, coordinates: Array) -> Array:
@@ -181,7 +181,7 @@ def _vectors(state: KrylovState, coordinates: Array) -> Array:
 def _forecast(residuals: np.ndarray, earlier: np.ndarray, least: float) -> np.ndarray | None:
     """Residuals of the next step if they fall at the same rate as in the last one: (b,); None if they are not known.
 
-    No forecast is below ``least``: rounding errors fluctuate, and the smallest of them would look like progress.
+    No forecast is below ``least``: rounding errors fluctuate, and the smallest of them would seem to be progress.
     """
     fall = np.divide(residuals, earlier, out=np.ones_like(residuals), where=np.isfinite(earlier) & (earlier > 0))
     forecast = residuals * np.clip(fall, 0.0, 1.0)
@@ -224,7 +224,7 @@ def _in_fixed_frame(Q: Array) -> Array:
 # Default width of the basis, in blocks: USUAL_BLOCKS, or as many as fit into BASIS_BYTES, but at least FEWEST_BLOCKS.
 USUAL_BLOCKS, FEWEST_BLOCKS, BASIS_BYTES = 20, 4, 2**30
 # A basis and its next block that take more than LARGE_BYTES are halved, to no fewer than NARROW_BLOCKS blocks, once the
-# certificate has looked beyond the components. That look costs an exchange; it usually succeeds once the sines of the
+# certificate has examined their complement. That costs an exchange, and usually succeeds once the sines of the
 # components are below SURE_SINE.
 LARGE_BYTES, NARROW_BLOCKS, SURE_SINE = 12 * 2**20, 3, 2e-3
 # Random columns next to a start that the user gave: with fewer, the certificate would need many more products.
@@ -242,7 +242,7 @@ class BlockKrylov(RayleighRitz):
     and the eigenpairs of ``V^T C V`` give the estimates. C V leaves the span of V only through the product with its
     last block, so the residuals are known without another message; they travel with the next average. When V is wider
     than ``max_width``, its leading Ritz vectors, half as many, replace it in the same memory (thick restart); before
-    that, the certificate uses V to look beyond the components.
+    that, the certificate uses V to examine their complement.
 
     Processes whose averages differ in the last digits must still send the same block. So B is the polar factor, which
     unlike QR or the SVD has no freedom of sign or order. And where a block loses rank, directions of B at the level of
@@ -255,7 +255,7 @@ class BlockKrylov(RayleighRitz):
         Columns beyond K; they speed up convergence and show l_{K+1} to the certificate.
     max_width : int or None
         Columns of the widest basis, at least 3 (K + oversample). None: up to 20 blocks; for large d, only until the
-        certificate has looked beyond the components.
+        certificate has examined their complement.
     """
 
     max_width: int | None = None
@@ -333,12 +333,12 @@ class BlockKrylov(RayleighRitz):
             return max(self.max_width, NARROW_BLOCKS * block)
         return min(USUAL_BLOCKS * block, max(FEWEST_BLOCKS * block, BASIS_BYTES // (d * ea.ITEM_BYTES)))
 
-    def watch(self, covariance: Covariance, network: Network, state: Copies) -> Watch:
-        watch, own = super().watch(covariance, network, state), state[0]
+    def check(self, covariance: Covariance, network: Network, state: Copies) -> Check:
+        check, own = super().check(covariance, network, state), state[0]
         b, width = own.whitening.shape[-1], own.V.width
         restarts_next = width + 2 * b > own.most
-        may_be_narrowed = self._is_large(own) and (_is_near(watch) or width == NARROW_BLOCKS * b)
-        return replace(watch, last_look=bool(own.products) and (restarts_next or may_be_narrowed))
+        may_be_narrowed = self._is_large(own) and (_is_near(check) or width == NARROW_BLOCKS * b)
+        return replace(check, complement_now=bool(own.products) and (restarts_next or may_be_narrowed))
 
     def _is_large(self, state: KrylovState) -> bool:
         """Whether the basis and its next block take so much memory that halving it is worth an exchange."""
@@ -346,9 +346,9 @@ class BlockKrylov(RayleighRitz):
         return self.max_width is None and width * buffer.shape[-1] * ea.ITEM_BYTES > LARGE_BYTES
 
 
-def _is_near(watch: Watch) -> bool:
-    """Whether the components are accurate enough for a look beyond them, by numbers that all nodes agree on."""
-    residual, gaps = watch.residual, watch.gaps
+def _is_near(check: Check) -> bool:
+    """Whether the components are accurate enough to examine their complement, by numbers that all nodes agree on."""
+    residual, gaps = check.residual, check.gaps
     return residual is not None and gaps is not None and bool(np.all(residual <= SURE_SINE * gaps))
 
 
@@ -375,7 +375,7 @@ def _hypot(lost: Array, more: Array) -> Array:
 
 # Gaussian columns next to the known space, from which the certificate bounds the chance that it missed a new direction.
 GAUSSIAN_COLUMNS = 16
-# Widest basis, in blocks. A wider one is cut to its leading Ritz vectors, and the certificate looks by itself.
+# Widest basis, in blocks. A wider one is cut to its leading Ritz vectors, and the certificate searches by itself.
 MOST_BLOCKS = 20
 
 

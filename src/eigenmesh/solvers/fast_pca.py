@@ -11,7 +11,7 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, add_scaled, column_norms, inner_products, subtract_product
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers.base import BLOWN_UP, LONGEST_COLUMN, SteppedSolver, Traits, Watch, common_basis
+from eigenmesh.solvers.base import BLOWN_UP, LONGEST_COLUMN, Check, SteppedSolver, Traits, common_basis
 
 # With exact averages the first column, which has no Gram-Schmidt term, never gets shorter, and no column grows by more
 # than a few tens of per cent. Beyond these bounds the iterates follow the nodes' disagreement, not the data: the step
@@ -94,7 +94,7 @@ class FastPCA(SteppedSolver):
         S += H - state.H
         return state._replace(X=X, S=S, H=H)
 
-    def watch(self, covariance: Covariance, network: Network, state: FastPCAState) -> Watch:
+    def check(self, covariance: Covariance, network: Network, state: FastPCAState) -> Check:
         """Read the residual off the tracker; with an automatic step, restart if the iterates blow up or collapse."""
         xp = ea.namespace(state.X)
         norms = column_norms(state.X)[:, 0, :]
@@ -106,16 +106,16 @@ class FastPCA(SteppedSolver):
         finite = bool(np.all(np.isfinite(residual)))
         if self.step_size != "auto":
             # A fixed step is the user's choice: only a true blow-up ends the run.
-            return Watch(state, residual, healthy=finite and longest < BLOWN_UP)
+            return Check(state, residual, healthy=finite and longest < BLOWN_UP)
         largest = float(residual.max())
         if not finite or first < SHORTEST_FIRST_COLUMN or longest > LONGEST_COLUMN or largest > 2 * state.scale:
             state = _restarted(covariance, network, state, state.anchor, state.step_size / 2)
-            return Watch(state, np.full_like(residual, np.inf), healthy=True)
+            return Check(state, np.full_like(residual, np.inf), healthy=True)
         if largest < state.best:
             state = state._replace(anchor=state.X, best=largest)
         if shortest < SHORTEST_COLUMN:
             state = _restarted(covariance, network, state, state.X, state.step_size)
-        return Watch(state, residual, healthy=True)
+        return Check(state, residual, healthy=True)
 
 
 def pseudo_gradient(covariance: Covariance, X: Array, upper: Array) -> Array:

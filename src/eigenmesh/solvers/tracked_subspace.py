@@ -12,7 +12,7 @@ from eigenmesh.arrays import Array, column_norms
 from eigenmesh.certificate import Common, asymmetry, gaps_from_ritz
 from eigenmesh.data import BlockProducts, Covariance
 from eigenmesh.networks import Mixes, Network
-from eigenmesh.solvers.base import Solver, Traits, Watch, require_count, require_positive, widened
+from eigenmesh.solvers.base import Check, Solver, Traits, require_count, require_positive, widened
 
 # The last step of nodes that track a subspace: Rayleigh-Ritz in the average of their blocks.
 
@@ -230,23 +230,23 @@ class TrackedSubspace(Solver):
             return ea.everywhere(state.shared.beyond, state.X.shape[0])
         return _eigenvectors(state)[..., state.k :]
 
-    def watch(self, covariance: Covariance, network: Network, state: TrackedSubspaceState) -> Watch:
+    def check(self, covariance: Covariance, network: Network, state: TrackedSubspaceState) -> Check:
         """Read the maxima that came with the mixes, and set momentum and mixes by them."""
         agreed = network.ridden()
         if agreed is None:
-            return Watch(state, np.full(state.k, np.inf), healthy=True, free=True)
+            return Check(state, np.full(state.k, np.inf), healthy=True, free=True)
         numbers = ea.to_numpy(agreed)[0]
         residual, ritz = np.split(numbers[:-2], 2)
         if not np.isfinite(numbers).all():
-            return Watch(state, residual[: state.k], healthy=False, free=True)
+            return Check(state, residual[: state.k], healthy=False, free=True)
         state = self.adjusted(network, state, numbers)
-        return Watch(state, residual[: state.k], True, gaps_from_ritz(ritz, state.k), free=True)
+        return Check(state, residual[: state.k], True, gaps_from_ritz(ritz, state.k), free=True)
 
-    def finish(self, covariance: Covariance, network: Network, watch: Watch) -> Watch:
+    def finish(self, covariance: Covariance, network: Network, check: Check) -> Check:
         """Rayleigh-Ritz in the average of the blocks that the nodes would multiply next."""
-        state = watch.state
+        state = check.state
         shared, residual, gaps = ritz_of_average(covariance, network, next_block(state)[0], state.k)
-        return Watch(state._replace(shared=shared), residual, True, gaps, free=True)
+        return Check(state._replace(shared=shared), residual, True, gaps, free=True)
 
     def adjusted(self, network: Network, state: TrackedSubspaceState, numbers: np.ndarray) -> TrackedSubspaceState:
         """The state with momentum and mixes set by the maxima of ``numbers_to_agree_on``."""

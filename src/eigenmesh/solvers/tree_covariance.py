@@ -9,11 +9,11 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, squared_norms
-from eigenmesh.certificate import Common, Look, asymmetry, gaps_from_ritz
+from eigenmesh.certificate import Common, ComplementSpace, asymmetry, gaps_from_ritz
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
-from eigenmesh.solvers.base import Solver, Traits, Watch
+from eigenmesh.solvers.base import Check, Solver, Traits
 
 # With more features one covariance would take over 2 GiB per node.
 LARGEST_FEATURES = 16_384
@@ -87,16 +87,16 @@ class TreeCovariance(Solver):
         if state.values is None:
             return None
         beyond = state.values[state.k :]
-        look = Look(beyond, np.zeros((len(beyond), 0)), np.zeros((0, len(beyond))), 0, whole=True)
+        space = ComplementSpace(beyond, np.zeros((len(beyond), 0)), np.zeros((0, len(beyond))), 0, whole=True)
         copies = [slice(at, at + 1) for at in range(state.CX.shape[0])]
         parts = ((state.X[at, ...], state.CX[at, ...], state.size[at, ...]) for at in copies)
-        return tuple(Common(X, CX, size, asymmetry(X.mT @ CX), look, _identity) for X, CX, size in parts)
+        return tuple(Common(X, CX, size, asymmetry(X.mT @ CX), space, _identity) for X, CX, size in parts)
 
-    def watch(self, covariance: Covariance, network: Network, state: TreeCovarianceState) -> Watch:
+    def check(self, covariance: Covariance, network: Network, state: TreeCovarianceState) -> Check:
         """Solved after one step, up to rounding and the accuracy of the average."""
         if state.values is None:
-            return Watch(state, np.full(state.k, np.inf), healthy=True, free=True)
-        return Watch(state, np.zeros(state.k), True, gaps_from_ritz(state.values, state.k), free=True)
+            return Check(state, np.full(state.k, np.inf), healthy=True, free=True)
+        return Check(state, np.zeros(state.k), True, gaps_from_ritz(state.values, state.k), free=True)
 
 
 def _identity(coordinates: Array) -> Array:
