@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eigenmesh.averaging.integers import IntegerAverage, Wide
-from eigenmesh.networks.network import InIntegers
+from eigenmesh.networks import Network
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.outbox import Outbox
 from eigenmesh.protocol.wire import Kind
@@ -59,12 +59,12 @@ class Liar:
 def lying(what: str, victim: str, notes: Path, *words: str) -> None:
     """``command`` in a process that lies to one neighbour, or without one to all sites and to itself."""
     liar = Liar(what, notes)
-    integer_mean, write, total = InIntegers._integer_mean, Outbox.write, IntegerAverage.total
+    integer_mean, write, total = Network._integer_mean, Outbox.write, IntegerAverage.total
     told: dict[int, Any] = {}
 
-    def mean(network: Any, average: Any, array: Any, bound: Any) -> Any:
+    def mean(network: Any, integers: Any, array: Any, bound: Any) -> Any:
         liar.begins(bound is None and network.scales is not None)
-        decoded = integer_mean(network, average, array, bound)
+        decoded = integer_mean(network, integers, array, bound)
         liar.ends(network.n_nodes * np.asarray(decoded)[0])
         return decoded
 
@@ -80,7 +80,7 @@ def lying(what: str, victim: str, notes: Path, *words: str) -> None:
             (own,) = network.combine(level, own)
         return average.over.broadcast(network, liar.lie(own, average.n_nodes))
 
-    InIntegers._integer_mean = mean  # type: ignore[method-assign]
+    Network._integer_mean = mean  # type: ignore[method-assign]
     Outbox.write = twisted  # type: ignore[method-assign]
     IntegerAverage.total = total if victim else changed_total  # type: ignore[method-assign]
     command(*words)

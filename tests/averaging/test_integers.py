@@ -9,8 +9,7 @@ from eigenmesh import graphs
 from eigenmesh.averaging import AllReduce, Gossip, Integers
 from eigenmesh.averaging.integers import Scaled, Wide
 from eigenmesh.errors import DataError, InputError
-from eigenmesh.networks import Stacked
-from eigenmesh.networks.network import Masking
+from eigenmesh.networks import Masking, Stacked
 
 M = 7
 

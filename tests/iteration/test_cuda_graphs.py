@@ -84,7 +84,7 @@ def pair(solver, device="cpu", **settings):
     covariance, plain, _ = make(device, **settings)
     replayed = Stacked(plain.weights)
     state = begin(solver, covariance, plain)
-    plain.traffic = Traffic()
+    plain.meter.traffic = Traffic()
     if device == "cpu":
         steps = ReplayedSteps(PlainSteps(solver, covariance, replayed), Tracer())
     else:
@@ -288,12 +288,12 @@ def test_a_recording_outlives_other_uses_of_the_network(device):
     # Another dtype on the same network must not take the memory of the mixing matrix that the recording reads.
     plain, _, replayed, network, state = pair(FastPCA(), device, dtype="float32")
     expected, state = plain(state), replayed(state)
-    matrices = [product for _, product in network._operators.values()]
+    matrices = list(network._operators.values())
     for _ in range(3):
         network.lazy_mix(state.X.double(), state.S.double())
         expected, state = plain(expected), replayed(state)
         assert_same(state, expected, tolerance=1e-6)
-    kept = [product for _, product in network._operators.values()]
+    kept = list(network._operators.values())
     assert all(any(one is other for other in kept) for one in matrices)
     assert len(kept) > len(matrices)
 

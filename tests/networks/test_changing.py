@@ -46,17 +46,17 @@ def test_averages_are_as_accurate_as_they_say_and_maxima_are_everywhere(name):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_values_that_ride_with_mixes_are_known_to_all_in_time(name):
+def test_values_that_travel_with_mixes_are_known_to_all_in_time(name):
     network = Changing(NETWORKS[name])
     values = np.random.default_rng(0).standard_normal((M, 3))
     mixes = network.mixes(1)
     S, y = np.ones((M, 4, 2)), np.ones((M, 1, 1))
-    network.ride(values)
+    network.piggyback(values)
     for _ in range(network.flood_rounds):
-        assert network.ridden() is None
+        assert network.piggybacked() is None
         S, y = mixes(network, S, y)
-    assert (network.ridden() == values.max(axis=0)).all()
-    assert not network.riding
+    assert (network.piggybacked() == values.max(axis=0)).all()
+    assert not network.piggybacking
     np.testing.assert_allclose(S / y, 1, rtol=0, atol=1e-12)
 
 
@@ -221,11 +221,11 @@ def test_a_link_that_is_down_at_first_or_for_a_while_is_waited_for():
 def test_maxima_that_travel_with_mixes_wait_for_all_nodes():
     network = Changing(NetworkSequence(2, lambda t: nx.empty_graph(2) if 3 <= t < 30 else nx.path_graph(2)))
     rounds = network.flood_rounds
-    network.ride(np.array([[1.0], [2.0]]))
+    network.piggyback(np.array([[1.0], [2.0]]))
     seen = []
     for _ in range(40):
         network.mix(np.zeros((2, 1)))
-        seen.append(network.ridden())
+        seen.append(network.piggybacked())
         if seen[-1] is not None:
             break
     assert len(seen) > rounds

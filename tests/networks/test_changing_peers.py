@@ -7,7 +7,7 @@ from eigenmesh import DecentralizedPCA, graphs
 from eigenmesh.data import geometric_spectrum
 from eigenmesh.errors import AbortedError, GraphError, InputError
 from eigenmesh.graphs import NetworkSequence
-from eigenmesh.networks import Changing, ChangingPeers
+from eigenmesh.networks import Changing
 from eigenmesh.transports import ThreadHub, run_threads
 from problems import angles, make_problem
 
@@ -26,16 +26,16 @@ def test_every_call_gives_what_the_simulation_gives(name):
     X, S, values = rng.standard_normal((M, 5, 2)), rng.standard_normal((M, 5, 2)), rng.standard_normal((M, 3))
 
     def work(network, part):
-        network.ride(part(values))
+        network.piggyback(part(values))
         mixed, pulled = network.mix(part(X), part(S)), network.push_pull(part(X), part(S))
         mean, largest = network.mean(part(X)), network.maximum(part(values))
-        ridden = network.ridden()
+        carried = network.piggybacked()
         follows, after = network.maximum_after_mean(part(S), lambda averaged: (2 * averaged, averaged[:, 0]))
-        return (*mixed, *pulled, mean, largest, ridden, follows, after), network.traffic, network.chance
+        return (*mixed, *pulled, mean, largest, carried, follows, after), network.traffic, network.chance
 
     simulated = work(Changing(NETWORKS[name]), lambda array: array)
     at_nodes = run_threads(
-        M, lambda transport: work(ChangingPeers(NETWORKS[name], transport), lambda array: array[[transport.rank]])
+        M, lambda transport: work(Changing(NETWORKS[name], transport=transport), lambda array: array[[transport.rank]])
     )
     for rank, (arrays, *counts) in enumerate(at_nodes):
         assert counts == [*simulated[1:]]
@@ -59,7 +59,7 @@ def test_nodes_that_never_hear_from_each_other_all_end_with_a_name():
     apart = NetworkSequence(M, lambda round_: np.kron(np.eye(2), np.ones((3, 3))) > 0)
 
     def node(transport):
-        ChangingPeers(apart, transport).maximum(np.zeros((1, 1)))
+        Changing(apart, transport=transport).maximum(np.zeros((1, 1)))
 
     with pytest.raises((GraphError, AbortedError), match=r"node 0 has not heard from node 3, 4, 5 within"):
         run_threads(M, node)
@@ -74,9 +74,9 @@ class Fixed(type(ThreadHub(1).transport(0))):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda hub: ChangingPeers(NETWORKS["links up"], Fixed(hub, 0)), r"Fixed keeps its links for the whole run"),
-        (lambda hub: ChangingPeers(graphs.lossy(ER), hub.transport(0)), r"loses no messages: loss, delay and dup"),
-        (lambda hub: ChangingPeers(graphs.fresh_graphs(3), hub.transport(0)), r"has 6 nodes, the graph 3"),
+        (lambda hub: Changing(NETWORKS["links up"], transport=Fixed(hub, 0)), r"Fixed keeps its links for the whole"),
+        (lambda hub: Changing(graphs.lossy(ER), transport=hub.transport(0)), r"loses no messages: loss, delay and dup"),
+        (lambda hub: Changing(graphs.fresh_graphs(3), transport=hub.transport(0)), r"has 6 nodes, the graph 3"),
     ],
 )
 def test_what_no_engine_can_do_is_refused(make, message):

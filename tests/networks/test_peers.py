@@ -33,8 +33,8 @@ def test_mix_mean_and_maximum_are_the_stacked_ones(averaging, topology):
     def work(network, part):
         mixed = network.mix(part(X), part(S))
         mean, largest = network.mean(part(X)), network.maximum(part(values))
-        ridden = network.common_mean_and_maximum(part(S), part(values))
-        return (*mixed, *network.lazy_mix(part(X)), mean, largest, *ridden), network.traffic
+        carried = network.common_mean_and_maximum(part(S), part(values))
+        return (*mixed, *network.lazy_mix(part(X)), mean, largest, *carried), network.traffic
 
     stacked, counted = work(Stacked(weights, averaging), lambda array: array)
     results = run_threads(
@@ -48,18 +48,18 @@ def test_mix_mean_and_maximum_are_the_stacked_ones(averaging, topology):
         assert (arrays[6] == values.max(axis=0)).all()
 
 
-def test_values_ride_with_push_pull_over_one_way_links():
+def test_values_travel_with_push_pull_over_one_way_links():
     weights = graphs.push(graphs.random_out(M, seed=3))
     values, X = np.random.default_rng(0).standard_normal((M, 4)), np.zeros((M, 6, 2))
 
     def node(transport):
         network, rank = Peers(weights, transport, Tree()), [transport.rank]
-        network.ride(values[rank])
+        network.piggyback(values[rank])
         for _ in range(network.flood_rounds):
             network.push_pull(X[rank], X[rank])
-        return network.ridden()
+        return network.piggybacked()
 
-    assert all((ridden == values.max(axis=0)).all() for ridden in run_threads(M, node))
+    assert all((carried == values.max(axis=0)).all() for carried in run_threads(M, node))
 
 
 class Reducing(ThreadTransport):

@@ -402,7 +402,7 @@ class DaskData:
     def network(self, averaging: Averaging, max_rounds: int) -> Network:
         """One node; the passes over the blocks are counted as its traffic."""
         network = Stacked(self.weights, averaging)
-        network.traffic = self.blocks.traffic
+        network.meter.traffic = self.blocks.traffic
         return network
 
     def choose_covariance(

@@ -195,7 +195,7 @@ def fit(
     events = EventLog() if events is None else events
     names = prepared.facts.node_names or tuple(str(node) for node in range(prepared.facts.n_nodes))
     events.emit(_started(prepared, names))
-    wanted, before, set_up_exchanges = prepared.n_components, network.traffic.copy(), network.exchanges.copy()
+    wanted, before, set_up_exchanges = prepared.n_components, network.traffic.copy(), network.meter.exchanges.copy()
     if average_start and isinstance(wanted, int):
         start = _averaged(prepared, start, wanted)
     spent = {"set-up": prepared.set_up + (network.traffic - before)}
@@ -209,7 +209,7 @@ def fit(
             events.emit(LinkTraffic(names[sender], names[receiver], *sent))
         events.emit(result.certificate_words(request.tol))
     # The next fit with the same preparation counts the set-up and its own rounds, not those of this fit.
-    network.exchanges = set_up_exchanges
+    network.meter.exchanges = set_up_exchanges
     return Fit(
         request,
         prepared.facts,

@@ -18,7 +18,7 @@ from eigenmesh.averaging import Average, Averaging, Integers, PushSum, Tree, nam
 from eigenmesh.errors import InputError, TransportError
 from eigenmesh.graphs import SAMPLED_ROUNDS, NetworkSequence, Weights, graph_of, in_order_of, is_edge_list
 from eigenmesh.masking import KEY_BYTES, MIN_SITES, MaskContext, SiteKey, pairwise_masks
-from eigenmesh.networks import Bound, Changing, ChangingPeers, Masking, Network, Peers, Stacked
+from eigenmesh.networks import Bound, Changing, ChangingRound, Masking, Meter, Network, Peers, Stacked
 from eigenmesh.settings import Costs
 from eigenmesh.transports import Transport
 
@@ -134,8 +134,8 @@ class Prices:
             yield SentRounds(1, call.messages, links.most_receivers, call.mixed)
         if averaged is not None:
             # In an all-reduce each node has its own slot for what is compared.
-            riders = links.n_nodes if self.collective else 1
-            yield SentRounds(average.rounds, average.messages, average.in_turn, averaged + riders * (compared or 0))
+            slots = links.n_nodes if self.collective else 1
+            yield SentRounds(average.rounds, average.messages, average.in_turn, averaged + slots * (compared or 0))
         if compared is not None and self.collective and averaged is None:
             # Each value has a flag for NaN.
             yield SentRounds(1, average.messages, average.in_turn, 2 * compared)
@@ -145,25 +145,28 @@ class Prices:
             yield SentRounds(rounds, rounds * links.messages, rounds * links.most_receivers, compared)
 
 
-class _Reduced(Network):
-    """A network whose matrices stand for larger ones: ``stands_for`` maps rows r here to rows d in the real problem."""
+class _ReducedMeter(Meter):
+    """Counts matrices that stand for larger ones: ``stands_for`` maps rows r here to rows d in the real problem."""
 
-    def __init__(self, *network: Any, stands_for: dict[int, int] | None = None) -> None:
-        super().__init__(*network)
-        self.calls: list[NetworkCall] = []
-        self._stands_for = stands_for or {}
+    def __init__(self, stands_for: dict[int, int]) -> None:
+        super().__init__()
+        self._stands_for = stands_for
 
-    def _size(self, array: Array) -> tuple[int, int]:
+    def size(self, array: Array) -> tuple[int, int]:
         """Matrices and bytes of the real problem."""
-        matrices, size = super()._size(array)
+        matrices, size = super().size(array)
         rows = array.shape[1] if matrices else 0
         return matrices, size if rows not in self._stands_for else size // rows * self._stands_for[rows]
 
 
-class RecordingChanging(_Reduced, Changing):
+class RecordingChanging(Changing):
     """A network that changes, and records every round."""
 
-    def send(self, arrays: tuple[Array, ...]) -> tuple[np.ndarray, list[np.ndarray]]:
+    def __init__(self, sequence: NetworkSequence, averaging: PushSum | None, stands_for: dict[int, int]) -> None:
+        super().__init__(sequence, averaging)
+        self.meter, self.calls = _ReducedMeter(stands_for), list[NetworkCall]()
+
+    def send(self, arrays: tuple[Array, ...]) -> ChangingRound:
         before = self.traffic.copy()
         begun = super().send(arrays)
         sent = self.traffic - before
@@ -171,17 +174,18 @@ class RecordingChanging(_Reduced, Changing):
         return begun
 
 
-class RecordingNetwork(_Reduced, Stacked):
+class RecordingNetwork(Stacked):
     """All nodes in one array; records every call, and averages exactly in one step."""
 
     def __init__(self, weights: Weights, averaging: Averaging, stands_for: dict[int, int] | None = None) -> None:
-        super().__init__(weights, averaging, stands_for=stands_for)
+        super().__init__(weights, averaging)
+        self.meter, self.calls = _ReducedMeter(stands_for or {}), list[NetworkCall]()
         self._prices = Prices(weights, self.average, Costs())
 
     def _begin_round(self, exchange: averagings.LinearRound, arrays: tuple[Array, ...]) -> None:
-        mixed = self._riding_bytes + sum(self._size(array)[1] for array in arrays)
+        mixed = self._piggyback.n_bytes + sum(self.meter.size(array)[1] for array in arrays)
         self._note(NetworkCall(mixed=mixed, messages=exchange.messages))
-        self._rider_rounds += exchange.messages == self._mixing.messages
+        self._piggyback.rounds += exchange.messages == self._mixing.messages
 
     def mean(self, array: Array, bound: Bound = None) -> Array:
         self._note(NetworkCall(averaged=self._averaged_bytes(array, bound)))
@@ -189,11 +193,11 @@ class RecordingNetwork(_Reduced, Stacked):
         return self._mean_reducer(array)(array)
 
     def maximum(self, values: Array) -> Array:
-        self._note(NetworkCall(compared=self._size(values)[1]))
+        self._note(NetworkCall(compared=self.meter.size(values)[1]))
         return self._maximum(values)
 
     def common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
-        self._note(NetworkCall(averaged=self._averaged_bytes(array), compared=self._size(values)[1]))
+        self._note(NetworkCall(averaged=self._averaged_bytes(array), compared=self.meter.size(values)[1]))
         array = whole(array)
         return self._mean_reducer(array)(array)[:1, ...], self._maximum(values)
 
@@ -202,16 +206,16 @@ class RecordingNetwork(_Reduced, Stacked):
         return True
 
     def same_bits(self, common: Array) -> Array:
-        self._note(NetworkCall(made_equal=self._size(common)[1]))
+        self._note(NetworkCall(made_equal=self.meter.size(common)[1]))
         return common
 
     def broadcast(self, values: np.ndarray) -> np.ndarray:
-        self._note(NetworkCall(spread=self._size(values)[1]))
+        self._note(NetworkCall(spread=self.meter.size(values)[1]))
         return values
 
     def _averaged_bytes(self, array: Array, bound: Bound = None) -> int:
         """Bytes of a message of an average; an integer takes 8 bytes, or 16 before scales are known."""
-        n_bytes = self._size(array)[1]
+        n_bytes = self.meter.size(array)[1]
         if not self.integers:
             return n_bytes
         words = 2 if self.scales is None and bound is None else 1
@@ -230,7 +234,7 @@ def recording(
     if isinstance(weights, Weights):
         return RecordingNetwork(weights, averaging, stands_for)
     push_sum = averaging if isinstance(averaging, PushSum) else None
-    return RecordingChanging(weights, push_sum, stands_for=stands_for)
+    return RecordingChanging(weights, push_sum, stands_for or {})
 
 
 # All-gather of bytes: each node sends a row, and every node receives all rows.
@@ -317,7 +321,7 @@ def network_over(weights: Weights | NetworkSequence, transport: Transport | None
     """All nodes stacked, or one node with its neighbours over a transport."""
     if isinstance(weights, NetworkSequence):
         push_sum = averaging if isinstance(averaging, PushSum) else None
-        return Changing(weights, push_sum) if transport is None else ChangingPeers(weights, transport, push_sum)
+        return Changing(weights, push_sum, transport)
     return Stacked(weights, averaging) if transport is None else Peers(weights, transport, averaging)
 
 

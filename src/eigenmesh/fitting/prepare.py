@@ -142,8 +142,8 @@ def prepare(request: Request, data: Data) -> Prepared:
     network = data.network(averaging, request.max_rounds)
     choice = data.choose_covariance(request, solver, decision.workload.n_components, network)
     if decision.counting is not None:
-        network.traffic += decision.counting.traffic
-        network.exchanges += decision.counting.exchanges
+        network.meter.traffic += decision.counting.traffic
+        network.meter.exchanges += decision.counting.meter.exchanges
         network.masking = decision.counting.masking
     if request.masked and network.masking is None:
         add_masks(network)

@@ -30,7 +30,7 @@ from eigenmesh.fitting.networks import (
     with_exact_averages,
 )
 from eigenmesh.graphs import NetworkSequence, Weights
-from eigenmesh.networks import ChangingPeers, Network
+from eigenmesh.networks import Changing, Network
 from eigenmesh.settings import DRAWN_FROM, Request
 from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport
@@ -98,7 +98,7 @@ def place_of(
         raise InputError(f"{type(transport).__name__} carries NumPy arrays; leave out device = {device!r}.")
     if own is not None and device is not None and not str(own).startswith(device):
         raise InputError(f"the transport's arrays are on {own}, not on device = {device!r}; leave it out.")
-    if isinstance(network, ChangingPeers) or str(own) == "cpu":
+    if isinstance(network, Changing) or str(own) == "cpu":
         own = None
     return data.Place.named(None if own is None else str(own))
 

@@ -145,7 +145,7 @@ class StreamData:
 
     def network(self, averaging: Averaging, max_rounds: int) -> Network:
         network = with_exact_averages(self._network(averaging), averaging, max_rounds)
-        network.traffic += self.sent
+        network.meter.traffic += self.sent
         return network
 
     def _network(self, averaging: Averaging) -> Network:

@@ -112,14 +112,13 @@ class _Recording:
     """Iterations on fixed memory: they read the arrays of a state there and write the final state in their place."""
 
     def __init__(self, state: Any, length: int, plain: PlainSteps, recorder: Recorder) -> None:
-        self._plain, self._network = plain, plain.network
+        self._plain, self._meter = plain, plain.network.meter
         arrays = {name: value for name, value in state._asdict().items() if hasattr(value, "untyped_storage")}
         self.memory = {name: array.clone() for name, array in arrays.items()}
         self._written: frozenset[str] = frozenset()
-        before, exchanges = self._network.traffic.copy(), self._network.exchanges.copy()
         device = next(iter(arrays.values())).device
-        self._replay = recorder(lambda n: self._advance(state, n), length, device)
-        self._network.traffic, self._network.exchanges = before, exchanges
+        with self._meter.paused():
+            self._replay = recorder(lambda n: self._advance(state, n), length, device)
         for name, array in arrays.items():
             self.memory[name].copy_(array)
         # Arrays that the step passes on unchanged: which one is currently in the fixed memory.
@@ -134,15 +133,15 @@ class _Recording:
                 if name in self._loaded:
                     self._loaded[name] = array
         self._replay()
-        self._network.traffic += self._traffic
-        self._network.exchanges.update(self._exchanges)
+        self._meter.traffic += self._traffic
+        self._meter.exchanges.update(self._exchanges)
         return state._replace(**{name: self.memory[name] for name in self._written})
 
     def _advance(self, state: Any, n: int) -> None:
         """The recorded action: n steps from the fixed memory to new arrays, which are copied back at the end."""
-        before, exchanges = self._network.traffic.copy(), self._network.exchanges.copy()
+        before, exchanges = self._meter.traffic.copy(), self._meter.exchanges.copy()
         after = self._plain(state._replace(**self.memory), n)
-        self._traffic, self._exchanges = self._network.traffic - before, self._network.exchanges - exchanges
+        self._traffic, self._exchanges = self._meter.traffic - before, self._meter.exchanges - exchanges
         new = {name: getattr(after, name) for name in self.memory}
         new = {name: array for name, array in new.items() if array is not self.memory[name]}
         # A new array may be a view of the fixed memory under another name: copy it before that memory is overwritten.

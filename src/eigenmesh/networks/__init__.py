@@ -1,12 +1,16 @@
 """Networks: exchange arrays between neighbours, and count the traffic."""
 
-from eigenmesh.networks.changing import Changing, ChangingPeers
-from eigenmesh.networks.network import Bound, Masking, Message, Mixes, Network, Pace, Traffic
+from eigenmesh.networks.changing import Changing, ChangingRound
+from eigenmesh.networks.codec import Bound, Masking
+from eigenmesh.networks.mixes import Mixes
+from eigenmesh.networks.network import Network
+from eigenmesh.networks.own_pace import Message, Pace
 from eigenmesh.networks.peers import Peers
 from eigenmesh.networks.stacked import Stacked
+from eigenmesh.networks.traffic import Meter, Traffic
 from eigenmesh.networks.virtual_time import InVirtualTime
 
-__all__ = ["Changing", "ChangingPeers", "Network", "Peers", "Stacked", "Traffic"]
+__all__ = ["Changing", "Network", "Peers", "Stacked", "Traffic"]
 
 
 def __dir__() -> list[str]:

@@ -17,7 +17,9 @@ from eigenmesh.averaging import Averaging, Factored, LinearRound
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights
 from eigenmesh.masking import Masks
-from eigenmesh.networks.network import Network, Pace, Paced, Traffic, drive, take_in
+from eigenmesh.networks.network import Network
+from eigenmesh.networks.own_pace import Pace, Paced, drive, take_in
+from eigenmesh.networks.traffic import Traffic
 from eigenmesh.transports import Links, Transport
 
 
@@ -67,7 +69,7 @@ class Peers(Network):
         if self.collective and not transport.reduces:
             raise InputError(f"{type(transport).__name__} has no all-reduce; use tree or polynomial averaging.")
         self.transport = transport
-        self._parts: dict[int, tuple[LinearRound, Part]] = {}
+        self._parts: dict[LinearRound, Part] = {}
         if isinstance(averaging, Factored) and averaging.factors is None:
             self.average = averaging.shared(self, weights).prepare(weights)
 
@@ -108,11 +110,12 @@ class Peers(Network):
         return array
 
     def _gathered(self, arrays: tuple[Array, ...], links: Links) -> Sequence[Array]:
-        """The arrays of this node and its neighbours, (senders, ...) each; a rider travels in the same messages."""
-        if self._rider is None:
+        """The arrays of this node and its neighbours, (senders, ...) each; a piggyback is in the same messages."""
+        carried = self._piggyback
+        if carried.values is None:
             return self.transport.gather(arrays, links)
-        *stacks, riders = self.transport.gather((*arrays, self._rider), links)
-        self._rider = _largest(riders)
+        *stacks, received = self.transport.gather((*arrays, carried.values), links)
+        carried.values = _largest(received)
         return stacks
 
     def require_time(self) -> None:
@@ -126,68 +129,51 @@ class Peers(Network):
         # After this average all nodes are done, and everything they have posted has arrived.
         messages, size, ticks = np.rint(self.n_nodes * self.mean(own)[0]).astype(int).tolist()
         rounds = -(-ticks // self.n_nodes)
-        self.traffic += Traffic(rounds, messages, rounds, size)
+        self.meter.traffic += Traffic(rounds, messages, rounds, size)
         take_in(node, self.transport, 0.0)
 
     def _reduced_sum(self, array: Array) -> Array:
-        rider = self._rider
-        return self.transport.all_reduce(array, "sum") if rider is None else self._sum_with(rider, array)
+        if self._piggyback.values is None:
+            return self.transport.all_reduce(array, "sum")
+        return self._sum_with(self._piggyback.values, array)
 
     def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
-        rider = self._rider
-        if rider is None:
+        values = self._piggyback.values
+        if values is None:
             return self.transport.reducer(like, "mean")
-        return lambda array: self._sum_with(rider, array * (1 / self.n_nodes))
+        return lambda array: self._sum_with(values, array * (1 / self.n_nodes))
 
-    def _sum_with(self, rider: Array, array: Array) -> Array:
-        """Sum over all nodes, (1, ...), with one slot per node appended for its rider; other nodes add zeros there."""
+    def _sum_with(self, values: Array, array: Array) -> Array:
+        """Sum over all nodes, (1, ...), with one slot per node appended for its piggyback; others add zeros there."""
         xp, size = ea.namespace(array), prod(array.shape)
-        # In a sum of integers the rider travels as the bits of its float64 values.
-        bits = np.float64 if isinstance(array, np.ndarray) and array.dtype == np.uint64 else None
-        own = rider if bits is None else ea.to_numpy(rider).astype(bits).view(array.dtype)
+        # In a sum of integers the piggyback travels as the bits of its float64 values.
+        as_bits = isinstance(array, np.ndarray) and array.dtype == np.uint64
+        own = ea.to_numpy(values).astype(np.float64).view(array.dtype) if as_bits else values
         slots = xp.zeros((self.n_nodes, own.shape[1]), dtype=array.dtype, device=array.device)
         slots[self.transport.rank, :] = own[0, :]
         message = xp.concat([xp.reshape(array, (size,)), xp.reshape(slots, (-1,))])
         total = self.transport.all_reduce(message, "sum")
-        riders = xp.reshape(total[size:], slots.shape)
-        if bits is None:
-            self._rider = _largest(riders)[None, :]
-        else:
-            self._rider = ea.like(_largest(riders.view(bits))[None, :], rider)
+        of_all = xp.reshape(total[size:], slots.shape)
+        agreed = _largest(of_all.view(np.float64) if as_bits else of_all)[None, :]
+        self._piggyback.values = ea.like(agreed, values) if as_bits else agreed
         return xp.reshape(total[:size], array.shape)
 
-    def _maximum(self, values: Array) -> Array:
-        if not self.collective:
-            return self._spread_maximum(_flat(values), self.weights.spectrum.diameter, values)
+    def _reduced_maximum(self, values: Array) -> Array:
         xp = ea.namespace(values)
         is_nan = xp.isnan(values)
         flagged = xp.stack([xp.where(is_nan, -xp.inf, values), xp.astype(is_nan, values.dtype)])
         largest, flag = self.transport.all_reduce(flagged, "max")
         return xp.where(flag > 0, xp.nan, largest)
 
-    def _spread_maximum(self, agreed: Array, rounds: int, like: Array) -> Array:
-        """Rounds of neighbour maxima; the result has the shape of ``like``."""
+    def _neighbour_maxima(self, values: Array, rounds: int) -> Array:
         for _ in range(rounds):
-            agreed = _largest(self.transport.gather((agreed,), self._neighbours)[0])
-        return ea.namespace(like).reshape(agreed, like.shape)
-
-    def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
-        # The values travel in the messages of the average; each node keeps the maximum of what it receives.
-        self._rider = _flat(values)
-        averaged = self.common_mean(array)
-        agreed, self._rider = self._rider, None
-        return averaged, self._spread_maximum(agreed, self._extra_rounds, values)
+            values = _largest(self.transport.gather((values,), self._neighbours)[0])
+        return values
 
     def _part(self, exchange: LinearRound) -> Part:
-        if id(exchange) not in self._parts:
-            # The round is stored with its part, so that no other object can get the same id.
-            self._parts[id(exchange)] = (exchange, Part(exchange, self.transport))
-        return self._parts[id(exchange)][1]
-
-
-def _flat(values: Array) -> Array:
-    """Values as vectors: transports may refuse infinity and NaN in matrices, but not in vectors."""
-    return ea.namespace(values).reshape(values, (values.shape[0], -1))
+        if exchange not in self._parts:
+            self._parts[exchange] = Part(exchange, self.transport)
+        return self._parts[exchange]
 
 
 def _largest(stack: Array) -> Array:

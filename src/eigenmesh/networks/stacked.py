@@ -13,7 +13,8 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, Parts, on_gpu
 from eigenmesh.averaging import Averaging, LinearRound, TreeAverage
 from eigenmesh.graphs import Weights
-from eigenmesh.networks.network import Bound, Network
+from eigenmesh.networks.codec import Bound
+from eigenmesh.networks.network import Network
 
 Product: TypeAlias = Callable[[tuple[Array, ...]], tuple[Array, ...]]
 
@@ -29,14 +30,12 @@ class Stacked(Network):
 
     def __init__(self, weights: Weights, averaging: Averaging | None = None) -> None:
         super().__init__(weights, averaging)
-        self._operators: dict[tuple[Any, ...], tuple[LinearRound, Product]] = {}
+        # None is ever evicted: a CUDA graph that replays a step reads the matrix at its old address.
+        self._operators: dict[tuple[Any, ...], Product] = {}
 
     @property
     def ids(self) -> Sequence[int]:
         return range(self.n_nodes)
-
-    def _end_of_ride(self, rider: Array) -> Array:
-        return self._maximum(rider)
 
     def mean(self, array: Array | Parts, bound: Bound = None) -> Array:
         """Parts are added up the tree as soon as they are made: no more of them are held than the tree is high."""
@@ -78,29 +77,28 @@ class Stacked(Network):
             self._begin_round(level, (array,))
         return ea.everywhere(array[root : root + 1, ...], self.n_nodes)
 
-    def _reduced_sum(self, array: Array) -> Array:
-        return ea.namespace(array).sum(array, axis=0, keepdims=True)
-
     def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         # All arrays of a message have one library, dtype and device.
-        key = (id(exchange), type(arrays[0]), arrays[0].dtype, arrays[0].device)
-        cached = self._operators.get(key)
-        if cached is None:
-            # The round is stored with its product, so that no other object can get the same id. Neither is ever
-            # evicted: a CUDA graph that replays a step reads the matrix at its old address.
-            cached = self._operators[key] = (exchange, _operator(exchange, arrays[0]))
-        return cached[1](arrays)
+        key = (exchange, type(arrays[0]), arrays[0].dtype, arrays[0].device)
+        multiply = self._operators.get(key)
+        if multiply is None:
+            multiply = self._operators[key] = _operator(exchange, arrays[0])
+        return multiply(arrays)
 
     def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
         xp = ea.namespace(like)
         return lambda array: xp.broadcast_to(xp.mean(array, axis=0, keepdims=True), array.shape)
 
-    def _maximum(self, values: Array) -> Array:
+    def _reduced_sum(self, array: Array) -> Array:
+        return ea.namespace(array).sum(array, axis=0, keepdims=True)
+
+    def _reduced_maximum(self, values: Array) -> Array:
         xp = ea.namespace(values)
         return xp.broadcast_to(xp.max(values, axis=0, keepdims=True), values.shape)
 
-    def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
-        return self.common_mean(array), self._maximum(values)
+    def _neighbour_maxima(self, values: Array, rounds: int) -> Array:
+        # What the nodes have after their rounds is the maximum, which can be seen at once here.
+        return self._reduced_maximum(values)
 
 
 def _operator(exchange: LinearRound, array: Array) -> Product:

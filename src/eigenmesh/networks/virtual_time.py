@@ -13,8 +13,9 @@ from eigenmesh.averaging import Averaging, LinearRound
 from eigenmesh.errors import DeadlineError
 from eigenmesh.events import VirtualTime
 from eigenmesh.graphs import Weights
-from eigenmesh.networks.network import Message, Pace, Paced, Traffic
+from eigenmesh.networks.own_pace import Message, Pace, Paced
 from eigenmesh.networks.stacked import Stacked
+from eigenmesh.networks.traffic import Meter, Traffic
 
 
 class Laws(Protocol):
@@ -33,6 +34,20 @@ class Laws(Protocol):
         ...
 
 
+class TimedMeter(Meter):
+    """A meter that tells of each round over links, with the bytes of its messages, when it is counted."""
+
+    def __init__(self, pass_round: Callable[[LinearRound, int], None]) -> None:
+        super().__init__()
+        self._pass_round = pass_round
+
+    def count_rounds(self, exchange: LinearRound, arrays: tuple[Array, ...], rounds: int = 1, extra: int = 0) -> int:
+        size = super().count_rounds(exchange, arrays, rounds, extra)
+        for _ in range(rounds):
+            self._pass_round(exchange, size)
+        return size
+
+
 class InVirtualTime(Stacked):
     """All nodes of a network stacked, each with its own clock.
 
@@ -49,6 +64,7 @@ class InVirtualTime(Stacked):
         self, weights: Weights, laws: Laws, averaging: Averaging | None = None, time: VirtualTime | None = None
     ) -> None:
         super().__init__(weights, averaging)
+        self.meter = TimedMeter(self._pass_round)
         self.laws, self.clock = laws, np.zeros(weights.n_nodes)
         self.time = VirtualTime(0) if time is None else time
         self.watcher: Callable[[Paced], None] | None = None
@@ -70,12 +86,6 @@ class InVirtualTime(Stacked):
             wait = f"all nodes wait for node {gone[0]} forever, from second {self.elapsed_s:.1f} on"
             raise DeadlineError(f"{wait}; give it a restart, or leave it out.")
         self.clock = np.array(seconds)
-
-    def _count_rounds(self, exchange: LinearRound, arrays: tuple[Array, ...], rounds: int = 1, riding: int = 0) -> None:
-        size = self._count(exchange.messages, arrays, rounds, riding)
-        self.exchanges[exchange, size] += rounds
-        for _ in range(rounds):
-            self._pass_round(exchange, size)
 
     def _pass_round(self, exchange: LinearRound, size: int) -> None:
         begins = [self.laws.awake(node, at) for node, at in enumerate(self.clock)]
@@ -117,13 +127,13 @@ class InVirtualTime(Stacked):
             self._send(node.rank, nodes[receiver], message)
         node.require_heard()
         if node.rank == 0:
-            self.traffic += Traffic(1, 0, 1, 0)
+            self.meter.traffic += Traffic(1, 0, 1, 0)
         self._act(node)
         self.time.at(pace.next_tick(now), self._tick, node, nodes, pace)
 
     def _send(self, sender: int, receiver: Paced, message: Message) -> None:
         size = sum(part.nbytes for part in message)
-        self.traffic += Traffic(0, 1, 0, size)
+        self.meter.traffic += Traffic(0, 1, 0, size)
         arrival = self.laws.arrives((sender, receiver.rank), size, self.time.now, again=False)
         if arrival < math.inf and self.laws.awake(receiver.rank, arrival) == arrival:
             self.time.at(arrival, self._receive, receiver, sender, message)

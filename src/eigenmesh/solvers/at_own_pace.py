@@ -188,7 +188,7 @@ class PacedNode:
     """
 
     # Tells the method, which takes this node for its network, not to send its numbers: `reports` carries them.
-    riding = True
+    piggybacking = True
 
     def __init__(
         self,

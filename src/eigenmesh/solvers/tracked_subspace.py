@@ -195,9 +195,9 @@ class TrackedSubspace(Solver):
         )
 
     def step(self, covariance: Covariance, network: Network, state: TrackedSubspaceState) -> TrackedSubspaceState:
-        if state.steps and not network.riding:
+        if state.steps and not network.piggybacking:
             # The numbers of this state travel with the mixes. The first state, steps = 0, has none yet.
-            network.ride(numbers_to_agree_on(state))
+            network.piggyback(numbers_to_agree_on(state))
         unmixed = self.multiplied(covariance, state)
         S, y = state.mixing(network, unmixed.S, unmixed.y)
         mixed = unmixed._replace(S=S, y=y, moved=S / y - unmixed.S / unmixed.y)
@@ -232,7 +232,7 @@ class TrackedSubspace(Solver):
 
     def check(self, covariance: Covariance, network: Network, state: TrackedSubspaceState) -> Check:
         """Read the maxima that came with the mixes, and set momentum and mixes by them."""
-        agreed = network.ridden()
+        agreed = network.piggybacked()
         if agreed is None:
             return Check(state, np.full(state.k, np.inf), healthy=True, free=True)
         numbers = ea.to_numpy(agreed)[0]
