@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from eigenmesh import DecentralizedPCA, graphs
-from eigenmesh.data import Chunked, CovarianceKind, Formed, MatrixFree, Shards, Source, as_source, build_covariance
+from eigenmesh.data import CovarianceKind, MatrixFree, Shards, Source, as_source, build_covariance
 from eigenmesh.data import pooled_moments as moments_of
-from eigenmesh.data.source import HOST, MatrixSource, Place, TensorSource
+from eigenmesh.data.source import HOST, MatrixSource, Place
 from eigenmesh.errors import DataError
 from eigenmesh.fitting import NodeData, Request
 from eigenmesh.networks import Stacked
@@ -34,7 +34,7 @@ def network():
 
 
 def shards_of(X, device):
-    return Shards.from_array(X if device is None else TensorSource(torch.asarray(X, device=device)), N_NODES)
+    return Shards.from_array(X if device is None else MatrixSource(torch.asarray(X, device=device)), N_NODES)
 
 
 @pytest.fixture
@@ -51,14 +51,14 @@ def gpu(monkeypatch):
 
 
 def test_a_tensor_is_a_source_that_reads_where_it_lies(X):
-    source = TensorSource(torch.asarray(X.astype("float32")), ("a", "b", "c", "d", "e"))
+    source = MatrixSource(torch.asarray(X.astype("float32")), ("a", "b", "c", "d", "e"))
     assert isinstance(source, Source)
     assert (source.shape, source.dtype, source.n_stored) == ((200, D), np.float32, None)
     for rows in (slice(3, 9), np.array([7, 1, 7])):
         assert isinstance(source.read(rows), torch.Tensor)
         assert np.array_equal(source.read(rows), X[rows].astype("float32"))
     with pytest.raises(DataError, match="bfloat16; convert the data"):
-        as_source(TensorSource(torch.zeros(3, 2, dtype=torch.bfloat16)))
+        as_source(MatrixSource(torch.zeros(3, 2, dtype=torch.bfloat16)))
 
 
 def test_arrays_of_other_libraries_on_the_cpu_are_taken_without_a_copy(X):
@@ -120,7 +120,7 @@ def test_products_on_a_device_are_those_of_numpy(X, device, dtype, lies, kind):
 def test_matrices_of_float32_samples_are_summed_in_float64():
     # 1 + 2^-12 is exact in float32, its square is not; summed in float32 the squares would lose it.
     X = np.tile(np.array([[1 + 2**-12, 0], [-1 - 2**-12, 1]], dtype="float32"), (20_000, 1))
-    shards = Shards.from_list([TensorSource(torch.asarray(X))])
+    shards = Shards.from_list([MatrixSource(torch.asarray(X))])
     moments = moments_of(shards, Stacked(graphs.metropolis(graphs.complete(1))))
     place = Place.named("cpu")
     matrix = build_covariance(shards, moments, kind=CovarianceKind.FORMED, xp=place.xp, device="cpu").matrices[0]
@@ -135,7 +135,7 @@ def test_nodes_of_about_equal_size_are_multiplied_in_one_call_on_a_gpu(X, gpu):
     assert stacked.stack.shape == (N_NODES, 34, D)
     B = np.random.default_rng(1).standard_normal((N_NODES, D, 2))
     assert np.allclose(stacked.apply(torch.asarray(B)), expected.apply(B), rtol=0, atol=1e-12)
-    uneven = Shards.from_list([TensorSource(torch.asarray(part)) for part in (X[:150], X[150:160], X[160:])])
+    uneven = Shards.from_list([MatrixSource(torch.asarray(part)) for part in (X[:150], X[150:160], X[160:])])
     assert MatrixFree.of(uneven, moments, place).stack is None
 
 
@@ -143,7 +143,8 @@ def test_samples_are_moved_to_a_gpu_once_and_gathered_by_node(X, gpu):
     shards = shards_of(X, None)
     moved = shards.moved(gpu(10**9))
     for before, after in zip(shards.blocks, moved.blocks, strict=True):
-        assert isinstance(after.source, TensorSource)
+        assert isinstance(after.source, MatrixSource)
+        assert after.source.device is not None
         assert after.rows == slice(0, before.n_rows)
         assert np.array_equal(after.read(slice(None)), before.read(slice(None)))
     assert shards.moved(HOST).blocks[0].source is shards.blocks[0].source
@@ -151,14 +152,14 @@ def test_samples_are_moved_to_a_gpu_once_and_gathered_by_node(X, gpu):
     assert np.array_equal(back.blocks[2].read(slice(None)), shards.blocks[2].read(slice(None)))
 
 
-@pytest.mark.parametrize(("memory", "kind"), [(10**9, Formed), (10_000, Chunked)], ids=["room", "no room"])
+@pytest.mark.parametrize(("memory", "kind"), [(10**9, "formed"), (10_000, "chunked")], ids=["room", "no room"])
 def test_what_a_gpu_has_no_room_for_is_moved_in_chunks(X, gpu, memory, kind):
     gpu(memory)
     data = NodeData(shards_of(X, None), network().weights)
     request = Request(n_components=2, device="cpu")
     choice = data.choose_covariance(request, BlockKrylov(), 2)
-    _, covariance = data.measure(network(), choice, scale=False, missing="error", device="cpu")
-    assert type(covariance) is kind
+    covariance = data.measure(network(), choice, scale=False, missing="error", device="cpu").covariance
+    assert covariance.kind == kind
     assert (covariance.place(np.zeros((N_NODES, D, 1))).device.type, data.shards.device) == ("cpu", None)
 
 
@@ -168,8 +169,8 @@ def test_what_a_gpu_has_no_room_for_is_moved_in_chunks(X, gpu, memory, kind):
 def test_a_fit_of_tensors_is_that_of_arrays(X, device, given, kind):
     expected = DecentralizedPCA(2, n_nodes=N_NODES, random_state=0).fit(X)
     tensor = torch.asarray(X, device=device)
-    parts = [TensorSource(part) for part in tensor.split(40)]
-    data = {"array": X, "tensor": TensorSource(tensor), "parts": parts}[given]
+    parts = [MatrixSource(part) for part in tensor.split(40)]
+    data = {"array": X, "tensor": MatrixSource(tensor), "parts": parts}[given]
     n_nodes = None if given == "parts" else N_NODES
     pca = DecentralizedPCA(2, n_nodes=n_nodes, random_state=0, device=device, covariance=kind).fit(data)
     assert pca.result_.converged
@@ -183,7 +184,7 @@ def test_without_a_device_a_fit_takes_place_where_the_samples_lie(X):
     for device, library in (("cpu", torch.Tensor), (None, np.ndarray)):
         data = NodeData(shards_of(X, device), network().weights)
         choice = data.choose_covariance(Request(n_components=2), BlockKrylov(), 2)
-        _, covariance = data.measure(network(), choice, scale=False, missing="error", device=None)
+        covariance = data.measure(network(), choice, scale=False, missing="error", device=None).covariance
         assert isinstance(covariance.place(np.zeros((1, D, 1))), library)
 
 

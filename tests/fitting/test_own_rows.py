@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 
 from eigenmesh import DecentralizedPCA
-from eigenmesh.data import Chunked, RandomSplit, Shards
+from eigenmesh.data import MatrixFree, RandomSplit, Shards
 
 N_NODES = 5
 
@@ -73,10 +73,10 @@ def test_rows_in_memory_are_nan_to_others(monkeypatch, solver):
     settings = {"solver": solver, "covariance": "chunked", "topology": "cycle", "averaging": "tree", "tol": 1e-3}
     settings |= {"random_state": 0, "max_rounds": 200}
     fit = DecentralizedPCA(3, **settings).fit
-    plain, apply, turns = fit(X, nodes=owner), Chunked.apply, set()
+    plain, apply, turns = fit(X, nodes=owner), MatrixFree.apply, set()
 
     def in_turn(covariance, blocks):
-        (block,) = covariance.blocks
+        (block,) = covariance.rows
         (node,) = set(owner[block.rows])
         turns.add(node)
         kept = X[owner != node]
@@ -86,7 +86,7 @@ def test_rows_in_memory_are_nan_to_others(monkeypatch, solver):
         finally:
             X[owner != node] = kept
 
-    monkeypatch.setattr(Chunked, "apply", in_turn)
+    monkeypatch.setattr(MatrixFree, "apply", in_turn)
     found = fit(X, nodes=owner)
     assert turns == set(range(N_NODES))
     assert found.node_components_.tobytes() == plain.node_components_.tobytes()

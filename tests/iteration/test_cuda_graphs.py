@@ -13,7 +13,7 @@ from eigenmesh import arrays as _gpu
 from eigenmesh import arrays as ea
 from eigenmesh import graphs, run
 from eigenmesh.arrays import _one_product, _piece_count, inner_products
-from eigenmesh.data import Formed, MatrixFree
+from eigenmesh.data import Centring, Formed, MatrixFree, Place
 from eigenmesh.iteration import cuda_graphs as capture
 from eigenmesh.iteration.cuda_graphs import PlainSteps, ReplayedSteps, steps_of
 from eigenmesh.iteration.stopping import StopReason
@@ -367,8 +367,9 @@ def test_many_nodes_with_factors_on_the_gpu(n_nodes):
     rng = np.random.default_rng(0)
     rows = [rng.standard_normal((30, 8)) * np.sqrt(VALUES) for _ in range(n_nodes)]
     network = Stacked(graphs.metropolis(graphs.regular(n_nodes, degree=6, seed=0)))
-    expected = run(FastPCA(), MatrixFree(tuple(rows)), Stacked(network.weights), 3, max_rounds=100)
-    there = MatrixFree(tuple(torch.asarray(part, device="cuda") for part in rows))
+    centring = Centring(np.zeros(8))
+    expected = run(FastPCA(), MatrixFree(tuple(rows), centring), Stacked(network.weights), 3, max_rounds=100)
+    there = MatrixFree(tuple(torch.asarray(part, device="cuda") for part in rows), centring, Place.named("cuda"))
     result = run(FastPCA(), there, network, 3, max_rounds=100)
     assert np.allclose(result.node_components, expected.node_components, rtol=0, atol=1e-10)
     assert result.traffic == expected.traffic

@@ -7,47 +7,18 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
+from operator import attrgetter, methodcaller
 from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse
 from sklearn.utils.validation import validate_data
 
-from eigenmesh import graphs
+from eigenmesh import data, graphs
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import Averaging
-from eigenmesh.data import (
-    COPY_BYTES,
-    MEMORY_BYTES,
-    Block,
-    Centring,
-    Choice,
-    Covariance,
-    CovarianceKind,
-    Formed,
-    Missing,
-    Moments,
-    NodePart,
-    Projector,
-    Scaling,
-    Shards,
-    Sizes,
-    Summary,
-    as_source,
-    build_covariance,
-    choose_by_size,
-    column_label,
-    count_and_sum,
-    kept_dtype,
-    listed_columns,
-    moments_about,
-    moments_by_sums,
-    not_finite,
-    require_distinct,
-    require_numpy,
-)
 from eigenmesh.errors import DataError, InputError, import_extra
-from eigenmesh.fitting import DataFacts, Monitor, Request, Size
+from eigenmesh.fitting import DataFacts, Measurement, Monitor, Request, Size
 from eigenmesh.networks import Network, Stacked, Traffic
 from eigenmesh.solvers import Solver
 
@@ -68,12 +39,12 @@ class Layout:
     n_blocks: int
     feature_names: tuple[str, ...] | None = None
 
-    def shards(self, block: Any, number: int) -> Shards | None:
+    def shards(self, block: Any, number: int) -> data.Shards | None:
         """A block as the samples of one of n_blocks nodes; None if it is empty."""
-        source = as_source(scipy_or_dense(block))
+        source = data.as_source(scipy_or_dense(block))
         if source.shape[0] == 0:
             return None
-        return Shards((Block(source),), self.n_blocks, (number,), self.feature_names)
+        return data.Shards((data.Block(source),), self.n_blocks, (number,), self.feature_names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +63,7 @@ class Blocks:
         names = None
         if is_frame(X):
             names = tuple(str(name) for name in X.columns)
-            require_distinct(names, "the dask data frame")
+            data.require_distinct(names, "the dask data frame")
             X = X.map_partitions(_frame_samples, names=names, meta=_frame_samples(X._meta, names))
         is_array = isinstance(X, import_extra("dask.array", "dask", "fitting dask data").Array)
         if not is_array or X.ndim != 2:
@@ -117,7 +88,7 @@ class Blocks:
         return bool(scipy.sparse.issparse(self.array._meta)) or _is_pydata_sparse(self.array._meta)
 
     def column_label(self, column: int) -> str:
-        return column_label(self.layout.feature_names, column)
+        return data.column_label(self.layout.feature_names, column)
 
     def n_bytes(self) -> int:
         """Size of the samples; costs a pass over them if chunk sizes are unknown."""
@@ -136,7 +107,7 @@ class Blocks:
         """Blocks of the part's results; nothing is computed yet."""
         return replace(self, array=self._mapped(part, name))
 
-    def total_of_samples(self, part: NodePart) -> np.ndarray:
+    def total_of_samples(self, part: data.NodePart) -> np.ndarray:
         """Sum over all blocks of a summary of their samples."""
         name = getattr(getattr(part, "func", part), "__name__", "part").strip("_").replace("_", "-")
         summary = partial(_summary, layout=self.layout, part=part)
@@ -195,7 +166,7 @@ def _is_pydata_sparse(block: Any) -> bool:
     return type(block).__module__.startswith("sparse.")
 
 
-def _summary(block: Any, number: int, layout: Layout, part: NodePart) -> np.ndarray:
+def _summary(block: Any, number: int, layout: Layout, part: data.NodePart) -> np.ndarray:
     shards = layout.shards(block, number)
     return np.zeros(()) if shards is None else part(shards, 0)
 
@@ -209,7 +180,7 @@ def _sum(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return np.asarray(reduce(np.add, arrays))
 
 
-def _size_of_node(shards: Shards, position: int) -> np.ndarray:
+def _size_of_node(shards: data.Partition, position: int) -> np.ndarray:
     return np.asarray(float(shards.blocks[position].n_bytes))
 
 
@@ -220,15 +191,14 @@ def _frame_samples(frame: Any, names: tuple[str, ...], partition_info: Any = Non
     where = whole if partition_info is None else f"partition {partition_info['number']} of {whole}"
     if sorted(found) == sorted(names) and found != names:
         at = next(place for place, name in enumerate(found) if name != names[place])
-        wrong = f"has {column_label(found, at)} where the data frame has {names[at]!r}"
+        wrong = f"has {data.column_label(found, at)} where the data frame has {names[at]!r}"
         raise DataError(f"{where} {wrong}; give all partitions the same order of columns.")
     if found != names:
-        lacking, more = [
-            [name for name in ours if name not in theirs] for ours, theirs in ((names, found), (found, names))
-        ]
-        words = [f"{verb} {listed_columns(some)}" for verb, some in (("lacks", lacking), ("also has", more)) if some]
+        lacking, more = [name for name in names if name not in found], [name for name in found if name not in names]
+        both = ("lacks", lacking), ("also has", more)
+        words = [f"{verb} {data.listed_columns(some)}" for verb, some in both if some]
         raise DataError(f"{where} {' and '.join(words)}; give all partitions the same columns.")
-    return np.asarray(as_source(frame, where).read(slice(0, len(frame))))
+    return np.asarray(data.as_source(frame, where).read(slice(0, len(frame))))
 
 
 # The covariance of all blocks as one operator: products at the blocks, summed over a tree, or formed in one pass.
@@ -246,40 +216,33 @@ class BlockOperator:
 
     covariance: Any
 
-    def apply(self, X: np.ndarray) -> np.ndarray:
-        return np.zeros_like(X) if self.covariance is None else np.asarray(self.covariance.apply(X[np.newaxis])[0])
-
     def __sizeof__(self) -> int:
         # Dask calls this to know when a worker's memory is full.
-        arrays = list(getattr(self.covariance, "factors", ()))
+        arrays = list(getattr(self.covariance, "rows", ()))
         for matrix in getattr(self.covariance, "matrices", ()):
             arrays += [matrix.data, matrix.indices]
         return object.__sizeof__(self) + sum(int(array.nbytes) for array in arrays)
 
 
-def block_operator(block: Any, number: int, layout: Layout, moments: Moments, kind: CovarianceKind) -> BlockOperator:
+def block_operator(
+    block: Any, number: int, layout: Layout, moments: data.Moments, kind: data.CovarianceKind
+) -> BlockOperator:
     """Operator of a block; sparse blocks stay sparse, whatever the array declared."""
     shards = layout.shards(block, number)
     if shards is None:
         return BlockOperator(None)
-    stays_sparse = shards.is_sparse and kind is not CovarianceKind.FORMED
-    return BlockOperator(build_covariance(shards, moments, kind=CovarianceKind.SPARSE if stays_sparse else kind))
+    if shards.is_sparse and kind is not data.CovarianceKind.FORMED:
+        kind = data.CovarianceKind.SPARSE
+    return BlockOperator(data.build_covariance(shards, moments, kind=kind))
 
 
-def _block_product(block: Any, number: int, make: BlockPart | None, X: np.ndarray) -> np.ndarray:
-    """C_b X (d, k) of a block that is an operator or, with ``make``, samples."""
-    return np.asarray((block if make is None else make(block, number)).apply(X))
+def _of_operator(block: Any, number: int, make: BlockPart | None, ask: Callable[[Any], np.ndarray]) -> np.ndarray:
+    """What ``ask`` gets from the covariance of a block that is an operator or, with ``make``, samples.
 
-
-def _block_trace(block: Any, number: int, make: BlockPart | None, U: np.ndarray) -> np.ndarray:
+    It is 0 for an empty block.
+    """
     covariance = (block if make is None else make(block, number)).covariance
-    return np.zeros(()) if covariance is None else np.asarray(covariance.traces_beyond(U)[0])
-
-
-def _block_matrix(block: Any, number: int, make: BlockPart) -> np.ndarray:
-    """C_b as a matrix (d, d), or 0 for an empty block."""
-    covariance = make(block, number).covariance
-    return np.zeros(()) if covariance is None else np.asarray(covariance.matrices[0])
+    return np.zeros(()) if covariance is None else np.asarray(ask(covariance)[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,7 +250,7 @@ class BlockCovariance:
     """C = (1/M) sum_b C_b of M blocks, as one node's covariance; without ``make``, the blocks are operators already."""
 
     blocks: Blocks
-    kind: CovarianceKind
+    kind: data.CovarianceKind
     n_features: int
     make: BlockPart | None = None
     rounding_size: float = 0.0
@@ -296,26 +259,30 @@ class BlockCovariance:
         return np.asarray(values, dtype=np.float64)
 
     def apply(self, X: Array) -> np.ndarray:
-        require_numpy(X, self.kind)
-        total = self.blocks.total(partial(_block_product, make=self.make, X=X[0]), "product", sent_bytes=X.nbytes)
-        return np.asarray(total[np.newaxis] / self.blocks.n_blocks)
+        data.require_numpy(X, self.kind)
+        return self._mean("product", X, methodcaller("apply", X))[np.newaxis]
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
-        total = self.blocks.total(partial(_block_trace, make=self.make, U=U), "trace", sent_bytes=U.nbytes)
-        return np.atleast_1d(total) / self.blocks.n_blocks
+        return np.atleast_1d(self._mean("trace", U, methodcaller("traces_beyond", U)))
+
+    def _mean(self, name: str, sent: np.ndarray, ask: Callable[[Any], np.ndarray]) -> np.ndarray:
+        part = partial(_of_operator, make=self.make, ask=ask)
+        return self.blocks.total(part, name, sent_bytes=sent.nbytes) / self.blocks.n_blocks
 
 
-def covariance_of_blocks(blocks: Blocks, moments: Moments, kind: CovarianceKind, holds: bool) -> Covariance:
+def covariance_of_blocks(
+    blocks: Blocks, moments: data.Moments, kind: data.CovarianceKind, holds: bool
+) -> data.Covariance:
     """The covariance of all blocks, of the given kind.
 
     Formed: the sum of the blocks' d x d matrices comes here, and products need no further pass. Otherwise products are
     computed at the blocks: on centred copies that the workers hold (``holds``), or on samples read for every product.
     """
     make = partial(block_operator, layout=blocks.layout, moments=moments, kind=kind)
-    if kind is CovarianceKind.FORMED:
+    if kind is data.CovarianceKind.FORMED:
         sent = moments.mean.nbytes + (0 if moments.scale is None else moments.scale.nbytes)
-        pooled = blocks.total(partial(_block_matrix, make=make), "covariance", sent_bytes=sent) / blocks.n_blocks
-        return Formed(pooled[np.newaxis])
+        part = partial(_of_operator, make=make, ask=attrgetter("matrices"))
+        return data.Formed(blocks.total(part, "covariance", sent_bytes=sent)[np.newaxis] / blocks.n_blocks)
     weights = 1.0 if moments.scale is None else 1 / moments.scale
     cancels = float(np.sum((weights * moments.mean) ** 2)) * blocks.n_blocks if blocks.is_sparse else 0.0
     if holds:
@@ -323,28 +290,28 @@ def covariance_of_blocks(blocks: Blocks, moments: Moments, kind: CovarianceKind,
     return BlockCovariance(blocks, kind, blocks.n_features, make, cancels)
 
 
-@np.errstate(over="ignore", invalid="ignore")  # if anything is not finite, the usual passes are made
-def _covariance_sums(shards: Shards, position: int, centring: Centring) -> np.ndarray:
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite is found in the sums
+def _centred_sums(shards: data.Partition, position: int, centre: np.ndarray) -> np.ndarray:
     """N_b, sums and products of the deviations of a block from a centre, stacked: (d + 2, d)."""
     block, d = shards.blocks[position], shards.n_features
     total = np.zeros((d + 2, d))
     total[0] = block.n_rows
-    for _, chunk in centring.chunks(block, FORMING_BYTES):
+    for _, chunk in data.Centring(centre).chunks(block, FORMING_BYTES):
         total[1] += chunk.sum(axis=0)
         total[2:] += chunk.T @ chunk
     return total
 
 
-def formed_in_one_pass(blocks: Blocks, *, scale: Scaling) -> tuple[Moments, Formed] | None:
+def formed_in_one_pass(blocks: Blocks, *, scale: data.Scaling) -> tuple[data.Moments, data.Formed] | None:
     """Moments and pooled covariance about the mean of the first block; None if that is not precise enough.
 
     Also None if entries are missing or not finite, which the usual passes report or fill.
     """
-    first = blocks.first().total_of_samples(partial(count_and_sum, fills=False))
+    first = blocks.first().total_of_samples(partial(data.count_and_sum, fills=False))
     if len(first) < 2:
         return None
     centre = first[1 : 1 + blocks.n_features] / first[0]
-    total = blocks.total_of_samples(partial(_covariance_sums, centring=Centring(centre)))
+    total = blocks.total_of_samples(partial(_centred_sums, centre=centre))
     n_samples, sums, products = int(total[0, 0]), total[1], total[2:]
     if n_samples < 2 or not np.isfinite(total).all():
         return None
@@ -355,11 +322,11 @@ def formed_in_one_pass(blocks: Blocks, *, scale: Scaling) -> tuple[Moments, Form
     rounding = 64 * np.finfo(np.float64).eps * np.abs(centre)
     if np.any(shift**2 > LARGEST_SHIFT * np.maximum(variance, 0.0) + rounding**2):
         return None
-    moments = moments_about(Moments(n_samples, centre, squares), sums, n_samples, blocks, scale=scale)
+    moments = data.moments_about(data.Moments(n_samples, centre, squares), sums, n_samples, blocks, scale=scale)
     C = (products - n_samples * np.outer(shift, shift)) / (n_samples - 1)
     if moments.scale is not None:
         C = C / np.outer(moments.scale, moments.scale)
-    return moments, Formed(C[np.newaxis])
+    return moments, data.Formed(C[np.newaxis])
 
 
 # Share of the workers' memory that the samples may take; centred copies may take the same share again.
@@ -407,34 +374,34 @@ class DaskData:
 
     def choose_covariance(
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None
-    ) -> Choice:
+    ) -> data.Choice:
         """The requested kind, or the cheapest that fits the memory of the workers."""
         kind = request.covariance
         if kind is None and solver.traits.sends_covariances:
-            kind = CovarianceKind.FORMED
-        sizes = self._sizes(0 if kind is CovarianceKind.CHUNKED else self._n_bytes)
+            kind = data.CovarianceKind.FORMED
+        sizes = self._sizes(0 if kind is data.CovarianceKind.CHUNKED else self._n_bytes)
         if kind is not None:
             return sizes.asked(kind)
         columns, products = solver.columns(n_components, self.blocks.n_features), solver.traits.expected_products
-        return choose_by_size(sizes, columns, products, self._memory[0], PASS_COST)
+        return data.choose_by_size(sizes, columns, products, self._memory[0], PASS_COST)
 
     def measure(
-        self, network: Network, choice: Choice, *, scale: Scaling, missing: Missing, device: str | None
-    ) -> tuple[Moments, Covariance]:
+        self, network: Network, choice: data.Choice, *, scale: data.Scaling, missing: data.Missing, device: str | None
+    ) -> Measurement:
         """One pass over the blocks if that is precise enough; otherwise two for the moments, then the covariance."""
         blocks, (share, _) = self.blocks, self._memory
-        if choice.kind is not CovarianceKind.CHUNKED and self._n_bytes <= share:
+        if choice.kind is not data.CovarianceKind.CHUNKED and self._n_bytes <= share:
             blocks = blocks.kept()
-        if choice.kind is CovarianceKind.FORMED and not blocks.is_sparse and missing == "error":
+        if choice.kind is data.CovarianceKind.FORMED and not blocks.is_sparse and missing == "error":
             found = formed_in_one_pass(blocks, scale=scale)
             if found is not None:
-                return found
-        first = blocks.total_of_samples(partial(count_and_sum, fills=missing == "mean"))
-        moments = moments_by_sums(blocks.total_of_samples, blocks, first, scale=scale, missing=missing)
+                return Measurement(*found)
+        first = blocks.total_of_samples(partial(data.count_and_sum, fills=missing == "mean"))
+        moments = data.moments_by_sums(blocks.total_of_samples, blocks, first, scale=scale, missing=missing)
         # Copies that the user asked for are always held; chosen ones only if they fit.
         fits = choice.asked or choice.bytes <= share
-        holds = fits and choice.kind in (CovarianceKind.MATRIX_FREE, CovarianceKind.SPARSE)
-        return moments, covariance_of_blocks(blocks, moments, choice.kind, holds)
+        holds = fits and choice.kind in (data.CovarianceKind.MATRIX_FREE, data.CovarianceKind.SPARSE)
+        return Measurement(moments, covariance_of_blocks(blocks, moments, choice.kind, holds))
 
     @cached_property
     def _n_bytes(self) -> int:
@@ -453,14 +420,14 @@ class DaskData:
         except ValueError:
             client = None
         if client is None:
-            return COPY_BYTES, import_extra("dask.system", "dask", "fitting dask data").CPU_COUNT
+            return data.COPY_BYTES, import_extra("dask.system", "dask", "fitting dask data").CPU_COUNT
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
-        limits = [worker["memory_limit"] or MEMORY_BYTES for worker in workers]
+        limits = [worker["memory_limit"] or data.MEMORY_BYTES for worker in workers]
         return int(MEMORY_SHARE * sum(limits)), max(1, sum(worker["nthreads"] for worker in workers))
 
-    def _sizes(self, n_bytes: int) -> Sizes:
+    def _sizes(self, n_bytes: int) -> data.Sizes:
         blocks, (share, n_threads) = self.blocks, self._memory
-        return Sizes(
+        return data.Sizes(
             n_samples=n_bytes // (blocks.array.dtype.itemsize * blocks.n_features),
             n_features=blocks.n_features,
             # One sum is kept in the end, but every running task forms a matrix.
@@ -480,15 +447,15 @@ def check_features(pca: Any, X: Any, reset: bool) -> None:
 def lazy_scores(pca: Any, X: Any) -> Any:
     """Scores of dask data (n, d) as a dask array (n, K), float32 if they are; nothing is computed yet."""
     blocks = Blocks.of(X, Traffic())
-    array, kept = blocks.array, kept_dtype(blocks.array.dtype)
+    array, kept = blocks.array, data.kept_dtype(blocks.array.dtype)
     check_features(pca, X, reset=False)
     made: dict[str, Any] = {"chunks": (array.chunks[0], (pca.n_components_,)), "token": "eigenmesh-scores"}
     made["meta"] = np.empty((0, 0), dtype=kept)
     return array.map_blocks(_scores, projector=pca._projector, kept=kept, **made)
 
 
-def _scores(block: Any, projector: Projector, kept: np.dtype) -> np.ndarray:
-    source = as_source(scipy_or_dense(block), "a dask block")
+def _scores(block: Any, projector: data.Projector, kept: np.dtype) -> np.ndarray:
+    source = data.as_source(scipy_or_dense(block), "a dask block")
     return projector.scores_of(source, None, "a dask block").astype(kept, copy=False)
 
 
@@ -497,38 +464,37 @@ def _scores(block: Any, projector: Projector, kept: np.dtype) -> np.ndarray:
 
 def batch_moments(
     blocks: Blocks, centre: np.ndarray | None, monitor: Monitor | None
-) -> tuple[Summary | None, np.ndarray | None]:
+) -> tuple[data.Summary | None, np.ndarray | None]:
     """Moments of all rows, None if there are no rows, and the sums of the monitor, (1, its width).
 
     With a centre c near the mean, the blocks sum ``n``, ``s = sum (y - c)`` and ``P = sum (y - c)(y - c)^T``; then the
     mean is ``c + s / n`` and the scatter ``P - s s^T / n``. Without a centre, an extra pass first computes the mean.
     """
-    d = blocks.n_features
-    none = None if monitor is None else np.zeros((1, monitor.width))
+    d, none = blocks.n_features, None if monitor is None else np.zeros((1, monitor.width))
+    counted = partial(data.count_and_sum, fills=False)
     if centre is None:
-        first = blocks.total_of_samples(partial(count_and_sum, fills=False))
+        first = blocks.total_of_samples(counted)
         if not first[0]:
             return None, none
         centre = first[1 : 1 + d] / first[0]
-    total = blocks.total_of_samples(partial(_sums_of_a_block, centre=centre, monitor=monitor))
+    total = blocks.total_of_samples(partial(_sums_of_a_batch, centre=centre, monitor=monitor))
+    if not np.isfinite(total).all():
+        # This pass names the entry that is not finite.
+        blocks.total_of_samples(counted)
     count = float(total[0])
     if not count:
         return None, none
     shift, products, seen = np.split(total[1:], [d, d + d * d])
     scatter = products.reshape(d, d) - np.outer(shift, shift) / count
-    return Summary.about(count, centre, shift / count, scatter), None if monitor is None else seen[np.newaxis]
+    summary = data.Summary.about(count, centre, shift / count, scatter)
+    return summary, None if monitor is None else seen[np.newaxis]
 
 
-def _sums_of_a_block(shards: Shards, position: int, centre: np.ndarray, monitor: Monitor | None) -> np.ndarray:
-    block, d = shards.blocks[position], len(centre)
-    about, seen = np.zeros((d + 1, d)), np.zeros(0 if monitor is None else monitor.width)
-    centring = Centring(centre)
-    for start, piece in block.chunks():
-        rows = centring.apply(piece)
-        if not np.isfinite(rows).all():
-            raise not_finite(shards, position, start, piece)
-        about[0] += rows.sum(axis=0)
-        about[1:] += rows.T @ rows
-        if monitor is not None:
-            seen += monitor.node_sums(rows + centre)
-    return np.concatenate([[float(block.n_rows)], about.ravel(), seen])
+@np.errstate(over="ignore", invalid="ignore")
+def _sums_of_a_batch(shards: data.Partition, position: int, centre: np.ndarray, monitor: Monitor | None) -> np.ndarray:
+    """Number, sums and products of the rows of a block, and the sums of the monitor: (1 + d + d^2 + its width,)."""
+    about, block = _centred_sums(shards, position, centre), shards.blocks[position]
+    seen = np.zeros(0 if monitor is None else monitor.width)
+    if monitor is not None:
+        seen += sum(monitor.node_sums(rows + centre) for _, rows in data.Centring(centre).chunks(block))
+    return np.concatenate([[float(block.n_rows)], about[1:].ravel(), seen])

@@ -1,5 +1,6 @@
 """Data, one way: sources -> shards (who holds what) -> pooled moments -> each node's covariance as an operator."""
 
+from eigenmesh.data.archives import cache_folder, find_archive
 from eigenmesh.data.block import Block, MatrixColumns, Table, aligned, table_of
 from eigenmesh.data.choice import (
     COPY_BYTES,
@@ -13,8 +14,6 @@ from eigenmesh.data.choice import (
 )
 from eigenmesh.data.covariance import (
     BlockProducts,
-    Chunked,
-    ColumnMoments,
     Covariance,
     Formed,
     Gram,
@@ -44,7 +43,6 @@ from eigenmesh.data.datasets import (
     unlike_nodes,
 )
 from eigenmesh.data.formats.anndata import H5AD, results_of, save_h5ad
-from eigenmesh.data.formats.numpy import cache_folder, find_archive
 from eigenmesh.data.formats.plink import EIGENVEC, save_plink
 from eigenmesh.data.moments import (
     MOST_ROUNDED,
@@ -54,6 +52,7 @@ from eigenmesh.data.moments import (
     Missing,
     Moments,
     NodePart,
+    OfSplitColumns,
     Scaling,
     count_and_sum,
     first_not_finite,
@@ -67,7 +66,7 @@ from eigenmesh.data.moments import (
     scaled_mean,
     stored,
 )
-from eigenmesh.data.samples import FeatureShards, Shards, whole_count
+from eigenmesh.data.samples import FeatureShards, Partition, Shards, whole_count
 from eigenmesh.data.scores import LEAST_SQUARES, Filling, Projector, kept_dtype, save_scores, scores_file, unshrunk
 from eigenmesh.data.source import (
     HOST,
@@ -109,7 +108,6 @@ __all__ = [
     "Averager",
     "Block",
     "Choice",
-    "Chunked",
     "ContiguousSplit",
     "Covariance",
     "CovarianceKind",

@@ -15,7 +15,6 @@ from eigenmesh.data.source import (
     Samples,
     Source,
     TableOptions,
-    TensorSource,
     as_source,
     chunk_bytes,
     column_label,
@@ -32,16 +31,27 @@ INDEX_BYTES = 4
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows of one source that belong to one node. A block is itself a source; nothing is copied before it is read.
+    """Rows and columns of one source. A block is itself a source; nothing is copied before it is read.
 
-    rows : ``slice(start, stop)`` or row numbers; names : of the columns, if not those of the source; weights : number
-    of samples that each row stands for, (n,) and positive; None if each row is one sample.
+    Parameters
+    ----------
+    source : Source
+        Where the rows are.
+    rows : slice or array of int
+        Rows that belong to the block, as ``slice(start, stop)`` or by number.
+    names : tuple of str or None
+        Names of the columns, if not those of the source.
+    weights : array of shape (n,) or None
+        Positive numbers of samples that the rows stand for; None if each row is one sample.
+    chosen : array of int or None
+        Numbers of the columns in the source, in this order; None for all.
     """
 
     source: Source
     rows: Rows = field(default_factory=lambda: slice(None))
     names: tuple[str, ...] | None = None
     weights: np.ndarray | None = None
+    chosen: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", _plain_rows(self.rows, self.source.shape[0]))
@@ -57,7 +67,7 @@ class Block:
 
     @property
     def n_features(self) -> int:
-        return int(self.source.shape[1])
+        return int(self.source.shape[1]) if self.chosen is None else len(self.chosen)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -69,7 +79,10 @@ class Block:
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        return self.source.feature_names if self.names is None else self.names
+        names = self.source.feature_names
+        if self.names is not None or names is None or self.chosen is None:
+            return names if self.names is None else self.names
+        return tuple(names[column] for column in self.chosen)
 
     @property
     def is_sparse(self) -> bool:
@@ -91,8 +104,8 @@ class Block:
     @property
     def n_stored(self) -> int | None:
         """Estimated number of stored entries, from the average of the source; None if it is dense."""
-        whole = self.source.n_stored
-        return None if whole is None else round(whole * self.n_rows / max(1, self.source.shape[0]))
+        whole, size = self.source.n_stored, self.source.shape[0] * self.source.shape[1]
+        return None if whole is None else round(whole * self.n_rows * self.n_features / max(1, size))
 
     @property
     def n_bytes(self) -> int:
@@ -103,12 +116,16 @@ class Block:
     def read(self, rows: Rows) -> Samples:
         """Some rows of the block, (len(rows), d), in the source's dtype."""
         rows = _plain_rows(rows, self.n_rows)
-        piece = self.source.read(self._in_source(rows))
+        piece: Samples = self.source.read(self._in_source(rows))
         piece = piece if self.is_sparse or self.device is not None else np.asarray(piece)
-        shape = _count(rows), self.n_features
+        shape = _count(rows), self.source.shape[1]
         if tuple(piece.shape) != shape:
             reader = f"{type(self.source).__name__}.read"
             raise DataError(f"{reader} returned shape {piece.shape} instead of {shape}; return all rows and columns.")
+        if self.chosen is not None:
+            piece = piece[:, self.chosen]
+            if self.is_sparse:
+                piece.sort_indices()
         self._require_exact(piece, rows)
         return piece
 
@@ -116,10 +133,7 @@ class Block:
         """Raise if a whole number is too large for float64."""
 
         def place(at: int) -> str:
-            if self.is_sparse:
-                row, column = int(np.searchsorted(piece.indptr, at, side="right")) - 1, int(piece.indices[at])
-            else:
-                row, column = divmod(at, self.n_features)
+            row, column = position_of(piece, at)
             row = rows.start + row if isinstance(rows, slice) else int(rows[row])
             where = self.rows.start + row if isinstance(self.rows, slice) else self.rows[row]
             return self.place(row, column) or f"row {where} of the data, {column_label(self.feature_names, column)},"
@@ -129,26 +143,27 @@ class Block:
     def read_columns(self, columns: Rows) -> Samples:
         """All rows of the block in some columns, (n, columns), for sources that are read by columns."""
         source: Any = self.source
-        return source.read_columns(columns)[self.rows]
+        return source.read_columns(columns if self.chosen is None else self.chosen[columns])[self.rows]
 
     def place(self, row: int, column: int) -> str | None:
         """Location of an entry in its file, for messages; None if there is no file."""
         place = getattr(self.source, "place", None)
         at = self.rows.start + row if isinstance(self.rows, slice) else int(self.rows[row])
-        return None if place is None else place(at, column)
+        return None if place is None else place(at, column if self.chosen is None else int(self.chosen[column]))
 
     def gathered(self) -> Block:
         """The same rows as one contiguous tensor, if they are scattered over a tensor."""
         if self.device is None or isinstance(self.rows, slice):
             return self
-        return replace(self, source=TensorSource(self.source.read(self.rows), self.feature_names), rows=slice(None))
+        gathered = MatrixSource(self.source.read(self.rows), self.source.feature_names)
+        return replace(self, source=gathered, rows=slice(None))
 
     def thinned(self, n_rows: int) -> Block:
         """``n_rows`` of these rows, evenly spread and without weights; all of them if there are no more."""
         if n_rows >= self.n_rows:
             return replace(self, weights=None)
         chosen = np.linspace(0, self.n_rows - 1, n_rows).round().astype(np.intp)
-        return Block(self.source, self._in_source(chosen), self.names)
+        return replace(self, rows=self._in_source(chosen), weights=None)
 
     def weighted(self, weights: np.ndarray) -> Block:
         """The same rows with weights; rows of weight 0 are left out."""
@@ -205,9 +220,20 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Samples (N, d), the name of their file or data set and, if there are any, labels, ids and weights, (N,) each.
+    """Samples with what a file or a data set says about them.
 
-    weights : number of samples that each row stands for.
+    Parameters
+    ----------
+    source : Source
+        The samples, (N, d).
+    labels : array of shape (N,) or None
+        Label of each sample.
+    ids : array of shape (N,) or None
+        Id of each sample.
+    name : str
+        Name of the file or the data set.
+    weights : array of shape (N,) or None
+        Number of samples that each row stands for.
     """
 
     source: Source
@@ -249,6 +275,14 @@ def _plain_rows(rows: Rows, total: int) -> Rows:
     if rows.size and not 0 <= rows.min() <= rows.max() < total:
         raise InputError(f"rows must be in 0..{total - 1}; got {rows.min()}..{rows.max()}.")
     return rows
+
+
+def position_of(piece: Samples, at: int) -> tuple[int, int]:
+    """Row and column of the stored entry with this number, in an array or a csr_array."""
+    if not scipy.sparse.issparse(piece):
+        row, column = divmod(at, piece.shape[1])
+        return row, column
+    return int(np.searchsorted(piece.indptr, at, side="right")) - 1, int(piece.indices[at])
 
 
 def _count(rows: Rows) -> int:
@@ -333,56 +367,15 @@ def _number(value: object) -> float:
         return float("nan")
 
 
-def take_columns(source: Source, positions: Sequence[int], names: tuple[str, ...] | None = None) -> Source:
+def take_columns(source: Source, positions: Sequence[int]) -> Source:
     """These columns of a source in this order; copied if they are in memory, else read on request."""
-    if names is None and source.feature_names is not None:
-        names = tuple(source.feature_names[column] for column in positions)
-    if list(positions) == list(range(source.shape[1])) and names == source.feature_names:
+    if list(positions) == list(range(source.shape[1])):
         return source
-    chosen = SomeColumns(source, np.asarray(positions, dtype=np.intp), names)
-    held = source.in_memory and getattr(source, "device", None) is None and source.n_stored is None
-    return MatrixSource(chosen.read(slice(0, source.shape[0])), names) if held else chosen
-
-
-@dataclass(frozen=True, eq=False)
-class SomeColumns:
-    """Some columns of another source, by number, with their own names."""
-
-    source: Source
-    positions: np.ndarray
-    feature_names: tuple[str, ...] | None = None
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.source.shape[0], len(self.positions)
-
-    @property
-    def dtype(self) -> np.dtype:
-        return np.dtype(self.source.dtype)
-
-    @property
-    def n_stored(self) -> int | None:
-        """Estimated number of stored entries, from the average of the source; None if it is dense."""
-        whole = self.source.n_stored
-        return None if whole is None else round(whole * len(self.positions) / self.source.shape[1])
-
-    @property
-    def in_memory(self) -> bool:
-        return self.source.in_memory
-
-    @property
-    def by_columns(self) -> bool:
-        return reads_by_columns(self.source)
-
-    def read(self, rows: Rows) -> Samples:
-        piece = self.source.read(rows)[:, self.positions]
-        if self.n_stored is not None:
-            piece.sort_indices()
-        return piece
-
-    def read_columns(self, columns: Rows) -> Samples:
-        source: Any = self.source
-        return source.read_columns(self.positions[columns])
+    columns = np.asarray(positions, dtype=np.intp)
+    block = Block(source, chosen=columns)
+    if not source.in_memory or block.device is not None or block.is_sparse:
+        return block
+    return MatrixSource(source.read(slice(0, source.shape[0]))[:, columns], block.feature_names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -404,7 +397,7 @@ class MatrixColumns:
         return take_columns(self.source, positions)
 
     def values(self, position: int) -> np.ndarray:
-        piece = SomeColumns(self.source, np.array([position])).read(slice(0, self.source.shape[0]))
+        piece = self.source.read(slice(0, self.source.shape[0]))[:, [position]]
         return np.asarray(piece.toarray() if self.source.n_stored is not None else piece)[:, 0]
 
     def place(self, row: int, column: int) -> str:

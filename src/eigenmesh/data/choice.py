@@ -8,7 +8,7 @@ from enum import StrEnum
 import numpy as np
 
 from eigenmesh.data.block import INDEX_BYTES, Block
-from eigenmesh.data.samples import Shards
+from eigenmesh.data.samples import Partition
 from eigenmesh.data.source import CHUNK_BYTES
 from eigenmesh.errors import InputError
 
@@ -32,9 +32,20 @@ class CovarianceKind(StrEnum):
 
 @dataclass(frozen=True)
 class Choice:
-    """A kind, the bytes that it takes besides the data, and the reason.
+    """A kind of covariance, and why it was chosen.
 
-    asked : the user named the kind; each : kinds of the nodes in this process, if each chooses for itself.
+    Parameters
+    ----------
+    kind : CovarianceKind
+        How C_i is stored.
+    bytes : int
+        What it takes besides the data.
+    reason : str
+        Why this kind, in words.
+    asked : bool
+        True if the user named the kind.
+    each : tuple of CovarianceKind
+        Kinds of the nodes in this process, if each chooses for itself.
     """
 
     kind: CovarianceKind
@@ -94,17 +105,28 @@ class Sizes:
         }[kind]
 
 
-def choose(shards: Shards, n_components: int, products: int, memory_bytes: int = MEMORY_BYTES) -> Choice:
+def choose(shards: Partition, n_components: int, products: int, memory_bytes: int = MEMORY_BYTES) -> Choice:
     """The cheapest kind that fits, for ``products`` products with n_components columns each.
 
     Formed: N_i d^2 flops once and 2 d^2 k per product, d^2 numbers per node. Not formed: 4 N_i d k per product, on
     centred copies (N_i d numbers) if they are small, else on chunks that are read again each time. Sparse data
     stay sparse.
+
+    Parameters
+    ----------
+    shards : Shards or FeatureShards
+        Samples of the nodes in this process.
+    n_components : int
+        Columns of a product.
+    products : int
+        Expected number of products.
+    memory_bytes : int
+        Most memory that the covariances may take.
     """
     return choose_by_size(Sizes.of(*shards.blocks), n_components, products, memory_bytes)
 
 
-def choose_for_each(shards: Shards, kind: CovarianceKind | None, n_components: int, products: int) -> Choice:
+def choose_for_each(shards: Partition, kind: CovarianceKind | None, n_components: int, products: int) -> Choice:
     """For each node in this process the kind that it would choose alone, or the one that the user named.
 
     It depends on the node's rows and on M, never on other nodes in this process, so products have the same bits in a

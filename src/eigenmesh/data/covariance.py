@@ -23,7 +23,7 @@ from eigenmesh.arrays import (
 from eigenmesh.data.block import INDEX_BYTES, Block
 from eigenmesh.data.choice import FILE_COPY_BYTES, MEMORY_BYTES, CovarianceKind, Sizes, choose
 from eigenmesh.data.moments import Centring, Moments, scaled_mean
-from eigenmesh.data.samples import FeatureShards, Shards
+from eigenmesh.data.samples import FeatureShards, Partition
 from eigenmesh.data.source import CHUNK_BYTES, HOST, Place, Samples, chunk_bytes
 from eigenmesh.errors import InputError
 
@@ -50,8 +50,18 @@ class Sparse:
 
         Z = Y_i x - 1 (mu^T x),  C_i X_i = w (Y_i^T Z - mu (1^T Z))
 
-    matrices : Y_i (N_i, d) in float64; a Block for rows that are read or converted in pieces, for every product; counts
-    : number of samples that each row stands for, (N_i,), a factor of Z; None if each is one sample.
+    Parameters
+    ----------
+    matrices : tuple of csr_array or Block
+        Y_i (N_i, d) in float64; a Block for rows that are read or converted in pieces, for every product.
+    mean : array of shape (d,)
+        The pooled mean mu.
+    weights : array of shape (d,)
+        The factors w.
+    counts : tuple of arrays of shape (N_i,) or None
+        Numbers of samples that the rows stand for, a factor of Z; None if each is one sample.
+    fills : bool
+        Whether missing stored entries become the mean.
     """
 
     matrices: tuple[Samples | Block, ...]
@@ -62,7 +72,7 @@ class Sparse:
     kind: ClassVar[CovarianceKind] = CovarianceKind.SPARSE
 
     @classmethod
-    def of(cls, shards: Shards, moments: Moments) -> Sparse:
+    def of(cls, shards: Partition, moments: Moments) -> Sparse:
         """Rows of the nodes, held if they are float64 in memory or a small file; missing entries become the mean."""
         lazy = cls.reading(shards, moments)
 
@@ -74,7 +84,7 @@ class Sparse:
         return replace(lazy, matrices=tuple(held))
 
     @classmethod
-    def reading(cls, shards: Shards, moments: Moments) -> Sparse:
+    def reading(cls, shards: Partition, moments: Moments) -> Sparse:
         """The same without rows in memory: they are read in pieces."""
         if not shards.is_sparse:
             raise InputError(f"kind {cls.kind} needs scipy.sparse data; use formed or matrix-free for dense data.")
@@ -235,14 +245,22 @@ class Covariance(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Formed:
-    """C_i as matrices, eq (1): matrices (nodes, d, d), symmetric to the last bit."""
+    """C_i as matrices, eq (1).
+
+    Parameters
+    ----------
+    matrices : array of shape (nodes, d, d)
+        C_i, symmetric to the last bit.
+    rounding_size : float
+        Size of what cancelled when they were formed; 0 if nothing did.
+    """
 
     matrices: Array
     rounding_size: float = 0.0
     kind: ClassVar[CovarianceKind] = CovarianceKind.FORMED
 
     @classmethod
-    def of(cls, shards: Shards, moments: Moments, place: Place) -> Formed:
+    def of(cls, shards: Partition, moments: Moments, place: Place) -> Formed:
         """Sum of chunk^T chunk over each node's prepared rows; very sparse rows stay sparse."""
         xp, d, centring = place.xp, shards.n_features, moments.centring(shards.n_nodes)
         matrices = xp.empty((len(shards.blocks), d, d), dtype=xp.float64, device=place.device)
@@ -278,16 +296,27 @@ class Formed:
 class MatrixFree:
     """C_i = A_i^T A_i through its factors A_i = sqrt(M/(N-1)) (Y_i - mu) / scale, (N_i, d) each.
 
-    stack : the same as one array (nodes, n, d), padded with zero rows; None if they are not stacked.
+    Parameters
+    ----------
+    rows : tuple of arrays of shape (N_i, d), or of Block
+        A_i as centred copies; or samples that are read and centred in chunks, one pass over the data per product.
+        Sources that are read by columns need two passes: the first completes ``A_i X``, (N_i, k).
+    centring : Centring
+        The map from samples to A_i.
+    where : Place
+        Library and device of the products.
+    stack : array of shape (nodes, n, d) or None
+        The copies as one array, padded with zero rows.
     """
 
-    factors: tuple[Array, ...]
+    rows: tuple[Array | Block, ...]
+    centring: Centring
+    where: Place = HOST
     stack: Array | None = None
-    kind: ClassVar[CovarianceKind] = CovarianceKind.MATRIX_FREE
     rounding_size: ClassVar[float] = 0.0
 
     @classmethod
-    def of(cls, shards: Shards, moments: Moments, place: Place) -> MatrixFree:
+    def of(cls, shards: Partition, moments: Moments, place: Place) -> MatrixFree:
         """Centred copies of each node's rows."""
         xp, centring = place.xp, moments.centring(shards.n_nodes)
         counts = [block.n_rows for block in shards.blocks]
@@ -296,20 +325,26 @@ class MatrixFree:
         stacks = place.is_gpu and padded <= MOST_PADDING * sum(counts)
         shapes = [(max(counts) if stacks else count, shards.n_features) for count in counts]
         stack = xp.zeros((len(counts), *shapes[0]), dtype=xp.float64, device=place.device) if stacks else None
-        factors = []
+        copies = []
         for node, block in enumerate(shards.blocks):
             rows = xp.empty(shapes[node], dtype=xp.float64, device=place.device) if stack is None else stack[node, ...]
             for start, chunk in centring.chunks(block, place=place):
                 rows[start : start + chunk.shape[0], :] = chunk
-            factors.append(rows)
-        return cls(tuple(factors), stack)
+            copies.append(rows)
+        return cls(tuple(copies), centring, place, stack)
+
+    @property
+    def kind(self) -> CovarianceKind:
+        is_read = isinstance(self.rows[0], Block)
+        return CovarianceKind.CHUNKED if is_read else CovarianceKind.MATRIX_FREE
 
     @property
     def n_features(self) -> int:
-        return int(self.factors[0].shape[1])
+        return int(self.rows[0].shape[1])
 
     def place(self, values: np.ndarray) -> Array:
-        return like(values, self.factors[0])
+        # Always a copy by rows, because products have other bits if a block is stored by columns.
+        return self.where.put(np.array(values, dtype=np.float64, order="C"))
 
     def apply(self, X: Array) -> Array:
         """A_i^T (A_i X_i) per node: (nodes, d, k) -> (nodes, d, k)."""
@@ -317,61 +352,39 @@ class MatrixFree:
             return self.stack.mT @ (self.stack @ X)
         total = namespace(X).zeros_like(X)
         # Nodes have different numbers of rows, and padding would cost more than this loop.
-        for node, factor in enumerate(self.factors):
-            # The pieces of a node that reads its rows in chunks: they stay in the cache, and the bits are the same.
-            step = max(1, chunk_bytes(factor.device) // (8 * factor.shape[1]))
-            for start in range(0, factor.shape[0], step):
-                piece = factor[start : min(start + step, factor.shape[0]), :]
-                total[node, ...] += piece.mT @ (piece @ X[node, ...])
-        return total
-
-    def traces_beyond(self, U: np.ndarray) -> np.ndarray:
-        return np.array([squares_beyond(factor, U) for factor in self.factors])
-
-
-@dataclass(frozen=True, eq=False)
-class Chunked:
-    """C_i = A_i^T A_i from samples that are read in chunks, one pass over the data per product.
-
-    Sources that are read by columns need two passes: the first completes ``A_i X``, (N_i, k).
-    """
-
-    blocks: tuple[Block, ...]
-    centring: Centring
-    where: Place = HOST
-    kind: ClassVar[CovarianceKind] = CovarianceKind.CHUNKED
-    rounding_size: ClassVar[float] = 0.0
-
-    @property
-    def n_features(self) -> int:
-        return self.blocks[0].n_features
-
-    def place(self, values: np.ndarray) -> Array:
-        return self.where.put(np.asarray(values, dtype=np.float64))
-
-    def apply(self, X: Array) -> Array:
-        """Sum over chunks of chunk^T (chunk X_i): (nodes, d, k) -> (nodes, d, k)."""
-        total = namespace(X).zeros_like(X)
-        for node, block in enumerate(self.blocks):
-            if block.by_columns:
-                scores = self._scores(block, X[node, ...])
-                for columns, piece in self.centring.columns(block, self.where):
+        for node, rows in enumerate(self.rows):
+            if _by_columns(rows):
+                scores = self._scores(rows, X[node, ...])
+                for columns, piece in self.centring.columns(rows, self.where):
                     total[node, columns, :] = piece.mT @ scores
                 continue
-            for _, chunk in self.centring.chunks(block, place=self.where):
+            for chunk in self._chunks(rows):
                 total[node, ...] += chunk.mT @ (chunk @ X[node, ...])
         return total
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
-        return np.array([self._trace_beyond(block, U) for block in self.blocks])
+        return np.array([self._trace_beyond(rows, U) for rows in self.rows])
 
-    def _trace_beyond(self, block: Block, U: np.ndarray) -> float:
-        if not block.by_columns:
-            return sum(squares_beyond(rows, U) for _, rows in self.centring.chunks(block, place=self.where))
+    def _trace_beyond(self, rows: Array | Block, U: np.ndarray) -> float:
+        if not _by_columns(rows):
+            return sum(squares_beyond(chunk, U) for chunk in self._chunks(rows))
         axes = self.where.put(U)
-        scores, xp = self._scores(block, axes), namespace(axes)
-        pieces = self.centring.columns(block, self.where)
+        scores, xp = self._scores(rows, axes), namespace(axes)
+        pieces = self.centring.columns(rows, self.where)
         return sum(float(xp.sum((piece - scores @ axes[columns, :].mT) ** 2)) for columns, piece in pieces)
+
+    def _chunks(self, rows: Array | Block) -> Iterator[Array]:
+        """Prepared rows of a node, a few at a time.
+
+        Copies are cut like samples that are read, so that the pieces stay in the cache and products have the same bits.
+        """
+        if isinstance(rows, Block):
+            for _, chunk in self.centring.chunks(rows, place=self.where):
+                yield chunk
+            return
+        step = max(1, chunk_bytes(rows.device) // (8 * rows.shape[1]))
+        for start in range(0, rows.shape[0], step):
+            yield rows[start : min(start + step, rows.shape[0]), :]
 
     def _scores(self, block: Block, X: Array) -> Array:
         """``A_i X`` of a block that is read by columns: (d, k) -> (n, k)."""
@@ -379,6 +392,10 @@ class Chunked:
         for columns, piece in self.centring.columns(block, self.where):
             total = total + piece @ X[columns, :]
         return total
+
+
+def _by_columns(rows: Array | Block) -> bool:
+    return isinstance(rows, Block) and rows.by_columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -462,45 +479,6 @@ def lowered(X: Array) -> Array:
     n = X.shape[-2]
     shift = (namespace(X).sum(X, axis=-2, keepdims=True) / n**0.5 - X[..., :1, :]) / (n**0.5 - 1)
     return X[..., 1:, :] - shift
-
-
-@dataclass(frozen=True, eq=False)
-class ColumnMoments(Moments):
-    """Moments of the columns in this process, and the numbers that all nodes agree on.
-
-    total : trace of G; n_columns : d of all nodes together.
-    """
-
-    total: float = 0.0
-    n_columns: int = 0
-
-    @classmethod
-    def together(cls, parts: Sequence[Moments], order: np.ndarray, agreed: ColumnMoments) -> ColumnMoments:
-        """Moments of the columns of several nodes, in this order, with the numbers that all nodes agree on."""
-
-        def joined(name: str) -> np.ndarray:
-            return np.asarray(np.concatenate([getattr(part, name) for part in parts])[order])
-
-        return replace(
-            agreed,
-            mean=joined("mean"),
-            variance=joined("variance"),
-            scale=None if parts[0].scale is None else joined("scale"),
-            n_missing=sum(part.n_missing for part in parts),
-        )
-
-    @property
-    def n_features(self) -> int:
-        return self.n_columns
-
-    @property
-    def total_variance(self) -> float:
-        return self.total
-
-    @property
-    def diagonal(self) -> np.ndarray:
-        """Upper bound of the diagonal of G, (N - 1,): its trace, because no node reveals its share of the diagonal."""
-        return np.full(int(self.n_samples) - 1, self.total)
 
 
 @dataclass(frozen=True, eq=False)
@@ -593,7 +571,7 @@ def _part(block: Block, centring: Centring, kind: CovarianceKind, place: Place) 
     factor = xp.empty((n, block.n_features), dtype=xp.float64, device=place.device)
     for start, piece in pieces:
         factor[:, start : start + piece.shape[1]] = piece
-    return MatrixFree((factor.mT,))
+    return MatrixFree((factor.mT,), centring, place)
 
 
 def _columns(block: Block, centring: Centring, place: Place) -> Iterator[tuple[int, Array]]:
@@ -656,7 +634,7 @@ SMALL_MATRIX = 128
 
 
 def build_covariance(
-    shards: Shards,
+    shards: Partition,
     moments: Moments,
     *,
     kind: CovarianceKind | None = None,
@@ -668,8 +646,22 @@ def build_covariance(
 ) -> Covariance:
     """Covariance of the nodes in this process, of the given kind or of the one that ``choose`` picks.
 
-    n_components, products and memory_bytes are for ``choose``. xp and device are the library and device of the arrays,
-    NumPy by default; a sparse covariance works only with NumPy.
+    A sparse covariance works only with NumPy.
+
+    Parameters
+    ----------
+    shards : Shards
+        Samples of the nodes.
+    moments : Moments
+        Their pooled moments.
+    kind : CovarianceKind or None
+        How C_i is stored; None to choose.
+    n_components, products, memory_bytes : int
+        For ``choose``.
+    xp : namespace or None
+        Library of the arrays, NumPy by default.
+    device : device or None
+        Device of that library.
     """
     place = Place.of(xp, device)
     kind = kind or choose(shards, n_components, products, memory_bytes).kind
@@ -678,12 +670,14 @@ def build_covariance(
     if kind is CovarianceKind.MATRIX_FREE:
         return MatrixFree.of(shards, moments, place)
     if kind is CovarianceKind.CHUNKED:
-        return Chunked(shards.blocks, moments.centring(shards.n_nodes), place)
+        return MatrixFree(shards.blocks, moments.centring(shards.n_nodes), place)
     require_numpy(place.xp.empty(0), kind)
     return Sparse.of(shards, moments)
 
 
-def covariance_of_each(shards: Shards, moments: Moments, kinds: Sequence[CovarianceKind], place: Place) -> Covariance:
+def covariance_of_each(
+    shards: Partition, moments: Moments, kinds: Sequence[CovarianceKind], place: Place
+) -> Covariance:
     """The covariances of the nodes in this process, of these kinds, each with the bits that it would have alone."""
     if set(kinds) == {CovarianceKind.FORMED} and shards.n_features <= SMALL_MATRIX:
         covariance = build_covariance(shards, moments, kind=kinds[0], xp=place.xp, device=place.device)

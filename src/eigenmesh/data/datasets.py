@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from eigenmesh.data.archives import Archive, cifar10_originals, find_archive, mnist_originals
 from eigenmesh.data.block import Table
-from eigenmesh.data.formats.numpy import Archive, cifar10_originals, find_archive, mnist_originals
 from eigenmesh.data.source import as_source
 from eigenmesh.data.table import read_table
 from eigenmesh.errors import InputError, UnknownNameError
@@ -36,7 +36,13 @@ _SYNTHETIC = "synthetic"
 
 
 def load(name: str) -> Table:
-    """A data set by name: one of ``DATASETS``, or ``synthetic:kind=paper,d=20,k=5,gap=0.8,n=1000,seed=0``."""
+    """A data set by name.
+
+    Parameters
+    ----------
+    name : str
+        One of ``DATASETS``, or ``synthetic:kind=paper,d=20,k=5,gap=0.8,n=1000,seed=0``.
+    """
     if isinstance(name, str) and _is_synthetic(name):
         return replace(synthetic(name.partition(":")[2]), name=name)
     name = canonical_name("data set", name, [*DATASETS, f"{_SYNTHETIC}:..."])
@@ -44,7 +50,13 @@ def load(name: str) -> Table:
 
 
 def is_dataset(name: str) -> bool:
-    """Whether a name is a data set, not a path."""
+    """Whether a name is a data set, not a path.
+
+    Parameters
+    ----------
+    name : str
+        What a user wrote.
+    """
     return find_name(name, DATASETS) is not None or _is_synthetic(name)
 
 
@@ -112,7 +124,15 @@ def synthetic(spec: str) -> Table:
 
 
 def paper_spectrum(d: int, k: int, gap: float) -> np.ndarray:
-    """The FAST-PCA authors' spectrum (d,): k values evenly from 1 to 0.8, the rest evenly from 0.8 gap to 0.1."""
+    """The FAST-PCA authors' spectrum (d,): k values evenly from 1 to 0.8, the rest evenly from 0.8 gap to 0.1.
+
+    Parameters
+    ----------
+    d, k : int
+        Number of eigenvalues, and of those before the gap.
+    gap : float
+        Ratio of the eigenvalues after and before the gap.
+    """
     _check_split(d, k)
     if not 0.125 <= gap <= 1:
         raise InputError(f"gap must be in 0.125..1, so that 0.8 gap is at least 0.1; got {gap}.")
@@ -120,7 +140,15 @@ def paper_spectrum(d: int, k: int, gap: float) -> np.ndarray:
 
 
 def geometric_spectrum(d: int, k: int, gap: float, ratio: float = 0.9) -> np.ndarray:
-    """Eigenvalues (d,) that fall by ``ratio`` each, but by ``gap`` from the k-th to the next."""
+    """Eigenvalues (d,) that fall by ``ratio`` each, but by ``gap`` from the k-th to the next.
+
+    Parameters
+    ----------
+    d, k : int
+        Number of eigenvalues, and of those before the gap.
+    gap, ratio : float
+        Factors in (0, 1].
+    """
     _check_split(d, k)
     for name, value in (("gap", gap), ("ratio", ratio)):
         if not 0 < value <= 1:
@@ -131,20 +159,48 @@ def geometric_spectrum(d: int, k: int, gap: float, ratio: float = 0.9) -> np.nda
 
 
 def nearly_equal(spectrum: np.ndarray, k: int) -> np.ndarray:
-    """The spectrum (d,) with its first k eigenvalues equal to the first; those of samples are then nearly equal."""
+    """The spectrum (d,) with its first k eigenvalues equal to the first; those of samples are then nearly equal.
+
+    Parameters
+    ----------
+    spectrum : array of shape (d,)
+        Eigenvalues, largest first.
+    k : int
+        How many become equal.
+    """
     _check_split(len(spectrum), k)
     return np.concatenate([np.full(k, spectrum[0]), spectrum[k:]])
 
 
 def power_law_spectrum(d: int, exponent: float) -> np.ndarray:
-    """Eigenvalues j^-exponent, j = 1..d: (d,)."""
+    """Eigenvalues j^-exponent, j = 1..d: (d,).
+
+    Parameters
+    ----------
+    d : int
+        Number of eigenvalues.
+    exponent : float
+        How fast they fall, at least 0.
+    """
     if d < 1 or not exponent >= 0:
         raise InputError(f"a power law needs d >= 1 and exponent >= 0; got {d} and {exponent}.")
     return np.arange(1.0, d + 1) ** -exponent
 
 
 def gaussian(spectrum: np.ndarray, n_samples: int, seed: int, mean: np.ndarray | float = 0.0) -> np.ndarray:
-    """Normal samples (n_samples, d) of covariance Q diag(spectrum) Q^T, the axes Q drawn at random (Haar)."""
+    """Normal samples (n_samples, d) of covariance Q diag(spectrum) Q^T, the axes Q drawn at random (Haar).
+
+    Parameters
+    ----------
+    spectrum : array of shape (d,)
+        Eigenvalues of the covariance.
+    n_samples : int
+        Number of rows.
+    seed : int
+        Seed of the axes and the samples.
+    mean : array of shape (d,) or float
+        Mean of the samples.
+    """
     rng = np.random.default_rng(seed)
     return _draw(spectrum, random_axes(len(spectrum), rng), n_samples, rng) + mean
 
@@ -153,6 +209,17 @@ def unlike_nodes(spectrum: np.ndarray, sizes: Sequence[int], seed: int, spread: 
     """Normal samples (N_i, d) of nodes that differ: node i's variance on axis j is l_j exp(spread N(0, 1)).
 
     The axes are common. Node i's samples depend on (seed, i) alone, not on how many nodes there are.
+
+    Parameters
+    ----------
+    spectrum : array of shape (d,)
+        The eigenvalues l_j around which nodes vary.
+    sizes : sequence of int
+        Number of samples of each node.
+    seed : int
+        Seed of the axes and the samples.
+    spread : float
+        How unlike the nodes are; 0 for equal covariances.
     """
     axes = random_axes(len(spectrum), np.random.default_rng(seed))
     nodes = []

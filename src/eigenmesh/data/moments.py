@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import fsum
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import scipy.sparse
 
 from eigenmesh.arrays import Array, namespace, to_numpy
-from eigenmesh.data.block import Block
-from eigenmesh.data.samples import Shards, whole_count, whole_counts
+from eigenmesh.data.block import Block, position_of
+from eigenmesh.data.samples import Partition, whole_count, whole_counts
 from eigenmesh.data.source import HOST, Place, Samples, chunk_bytes
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.words import lookup
@@ -119,7 +119,7 @@ class Columns(Protocol):
 
 
 @np.errstate(over="ignore")
-def count_and_sum(shards: Shards, position: int, fills: bool) -> np.ndarray:
+def count_and_sum(shards: Partition, position: int, fills: bool) -> np.ndarray:
     """N_i, sums and sums of squares, (d,) each, of one node's finite entries and, with ``fills``, their number (d,).
 
     A row of weight w counts w times.
@@ -152,7 +152,7 @@ def count_and_sum(shards: Shards, position: int, fills: bool) -> np.ndarray:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # also when a Dask worker calls it
-def deviations(shards: Shards, position: int, centring: Centring) -> np.ndarray:
+def deviations(shards: Partition, position: int, centring: Centring) -> np.ndarray:
     """Sums of the deviations from the mean and of their squares, (2, d), of one node."""
     block = shards.blocks[position]
     total = np.zeros((2, block.n_features))
@@ -172,7 +172,7 @@ def deviations(shards: Shards, position: int, centring: Centring) -> np.ndarray:
     return total
 
 
-def not_finite(shards: Shards, position: int, start: int, piece: Samples, first_column: int = 0) -> DataError:
+def not_finite(shards: Partition, position: int, start: int, piece: Samples, first_column: int = 0) -> DataError:
     """The error for the first value of a piece that is not finite, with the place where it is."""
     offset, column, value = first_not_finite(piece)
     row, column = start + offset, first_column + column
@@ -195,12 +195,9 @@ def stored(piece: Samples) -> Array:
 
 def first_not_finite(piece: Samples) -> tuple[int, int, float]:
     """Row, column and value of the first entry of a piece that is NaN or infinite."""
-    place = int(np.argmax(~np.isfinite(to_numpy(stored(piece)))))
-    if not scipy.sparse.issparse(piece):
-        row, column = divmod(place, piece.shape[1])
-        return row, column, float(piece[row, column])
-    row = int(np.searchsorted(piece.indptr, place, side="right")) - 1
-    return row, int(piece.indices[place]), float(piece.data[place])
+    values = to_numpy(stored(piece)).ravel()
+    at = int(np.argmax(~np.isfinite(values)))
+    return *position_of(piece, at), float(values[at])
 
 
 @np.errstate(invalid="ignore", over="ignore")
@@ -256,14 +253,33 @@ NO_VARIANCE = (
 MOST_ROUNDED = 1e-12
 
 
+class OfSplitColumns(NamedTuple):
+    """What nodes with different columns agree on: the trace of their Gram matrix, and d of all nodes together."""
+
+    total: float
+    n_columns: int
+
+
 @dataclass(frozen=True, eq=False)
 class Moments:
     """Moments of the pooled samples, the same at every node.
 
-    n_samples : whole, unless rows have weights that do not sum to a whole number; mean, variance, scale : of each
-    column, (d,). The variance has divisor N - 1. The scale is the standard deviation with divisor N, or the binomial
-    one; None if columns are not scaled. n_missing : entries that count as the mean of their column; rest : rounding
-    error of the mean in float64, (d,), if it matters next to the deviations, else None.
+    Parameters
+    ----------
+    n_samples : float
+        N, whole unless rows have weights that do not sum to a whole number.
+    mean : array of shape (d,)
+        Mean of each column.
+    variance : array of shape (d,)
+        Variance of each column, with divisor N - 1.
+    scale : array of shape (d,) or None
+        Standard deviation of each column with divisor N, or the binomial one; None if columns are not scaled.
+    n_missing : int
+        Entries that count as the mean of their column.
+    rest : array of shape (d,) or None
+        Rounding error of the mean in float64, if it matters next to the deviations.
+    agreed : OfSplitColumns or None
+        If columns are split, what all nodes agree on; the arrays are then of the columns in this process.
     """
 
     n_samples: float
@@ -272,21 +288,38 @@ class Moments:
     scale: np.ndarray | None = None
     n_missing: int = 0
     rest: np.ndarray | None = None
+    agreed: OfSplitColumns | None = None
+
+    @classmethod
+    def of_columns(cls, parts: Sequence[Moments], order: np.ndarray, n_samples: int, agreed: OfSplitColumns) -> Moments:
+        """Moments of the columns of several nodes, in this order, with the numbers that all nodes agree on."""
+        mean, variance = (
+            np.concatenate(each)[order] for each in zip(*((m.mean, m.variance) for m in parts), strict=True)
+        )
+        scales = [part.scale for part in parts if part.scale is not None]
+        scale = np.concatenate(scales)[order] if scales else None
+        return cls(n_samples, mean, variance, scale, sum(part.n_missing for part in parts), agreed=agreed)
 
     @property
     def n_features(self) -> int:
         """d, of all nodes together."""
-        return len(self.mean)
+        return len(self.mean) if self.agreed is None else self.agreed.n_columns
 
     @property
     def total_variance(self) -> float:
         """Trace of the pooled covariance, after any scaling."""
         # `fsum` rounds once, so it gives the same bits on every processor.
-        return fsum(self.diagonal)
+        return fsum(self.diagonal) if self.agreed is None else self.agreed.total
 
     @property
     def diagonal(self) -> np.ndarray:
-        """Diagonal of the pooled covariance, after any scaling: (d,)."""
+        """Diagonal of the pooled covariance, after any scaling: (d,).
+
+        If columns are split, an upper bound of the diagonal of their Gram matrix, (N - 1,): its trace, because no node
+        reveals its share of the diagonal.
+        """
+        if self.agreed is not None:
+            return np.full(int(self.n_samples) - 1, self.agreed.total)
         return self.variance if self.scale is None else self.variance / self.scale**2
 
     def centring(self, n_nodes: int) -> Centring:
@@ -302,7 +335,13 @@ def scaled_mean(moments: Moments) -> np.ndarray:
 
 
 def missing_policy(name: str) -> Missing:
-    """The policy for missing entries with this name, in any spelling."""
+    """The policy for missing entries with this name.
+
+    Parameters
+    ----------
+    name : str
+        "error" or "mean", in any spelling.
+    """
     return lookup("policy for missing entries", name, MISSING)
 
 
@@ -401,7 +440,7 @@ def require_range(total: float) -> None:
 
 
 # Function of the shards and of a node's position among the nodes in this process: a summary of its samples.
-NodePart: TypeAlias = Callable[[Shards, int], np.ndarray]
+NodePart: TypeAlias = Callable[[Partition, int], np.ndarray]
 
 
 class Averager(Protocol):
@@ -421,15 +460,27 @@ class Averager(Protocol):
 
 
 def pooled_moments(
-    shards: Shards, network: Averager, *, scale: Scaling = False, missing: Missing = "error", resolution: float = 0.0
+    shards: Partition, network: Averager, *, scale: Scaling = False, missing: Missing = "error", resolution: float = 0.0
 ) -> Moments:
     """Moments of the samples of all M nodes, by one pass over the data in this process and one network average.
 
     The average contains N, the sums and the sums of squares. If a mean is so large that their difference would lose
     digits, a second pass and average give the squared deviations from the mean, and the rounding error of the mean.
     Sums are in float64; data are read in chunks. A non-finite entry is an error, or with ``missing="mean"`` counts as
-    the pooled mean of its column. With integer averages, ``resolution`` is the largest error of a sum; all nodes then
-    get the same bits.
+    the pooled mean of its column. With integer averages all nodes get the same bits.
+
+    Parameters
+    ----------
+    shards : Shards
+        Samples of the nodes in this process.
+    network : Averager
+        The network of all M nodes.
+    scale : bool or "binomial"
+        Whether columns are scaled, and by what.
+    missing : "error" or "mean"
+        What an entry that is not finite is.
+    resolution : float
+        Largest error of a sum in integers; 0 for other averages.
     """
     if network.n_nodes != shards.n_nodes:
         raise InputError(f"the network has {network.n_nodes} nodes but the data {shards.n_nodes}; make them equal.")
@@ -506,7 +557,7 @@ def _lost_digits(summary: np.ndarray, d: int, scale: Scaling) -> float:
     return float(np.max(np.where(centred > 0, squares / centred, np.inf), initial=1.0))
 
 
-def own_moments(shards: Shards, *, scale: Scaling, missing: Missing) -> Moments:
+def own_moments(shards: Partition, *, scale: Scaling, missing: Missing) -> Moments:
     """Moments of the columns of one node that has all their samples, without messages."""
     first = count_and_sum(shards, 0, missing_policy(missing) == "mean")
     return moments_by_sums(lambda part: part(shards, 0), shards, first, scale=scale, missing=missing, whole=False)

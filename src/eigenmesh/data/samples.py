@@ -6,13 +6,13 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from eigenmesh.data.block import Block, all_aligned, require_distinct_ids, take_columns
 from eigenmesh.data.source import Place, Source, as_source, can_move, column_label, source_at
-from eigenmesh.data.split import RandomSplit, Split, rows_by_value
+from eigenmesh.data.split import RandomSplit, Rows, Split, rows_by_value
 from eigenmesh.data.table import expand, read_table, warn_of_same
 from eigenmesh.errors import DataError, InputError
 
@@ -23,6 +23,8 @@ from eigenmesh.errors import DataError, InputError
 SMALLEST_WEIGHT = 1e-9
 # Tolerances for counts that must be whole numbers without weights; the second is for inaccurate averages.
 NEARLY_WHOLE, LOOSELY_WHOLE = 1e-9, 2e-8
+# What the nodes have parts of, by the axis of a matrix.
+SPLIT = ("samples", "columns")
 
 
 def checked_weights(given: object, n_rows: int, where: str, fewest: int = 1) -> np.ndarray:
@@ -58,11 +60,21 @@ def whole_counts(counts: np.ndarray, n_samples: float) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Shards:
-    """Samples of the nodes in this process: all M in a simulation, one at a peer.
+class Partition:
+    """Samples of the nodes in this process, all M in a simulation, one at a peer: split by rows or by columns.
 
-    blocks : Y_i (N_i, d) of the nodes in this process; n_nodes : M, of the whole network; ids : numbers of the nodes in
-    this process, in 0 .. M - 1; node_names : of all M nodes.
+    Parameters
+    ----------
+    blocks : tuple of Block
+        Y_i of the nodes in this process.
+    n_nodes : int
+        M, of the whole network.
+    ids : tuple of int
+        Numbers of the nodes in this process, in 0 .. M - 1.
+    feature_names : tuple of str or None
+        Names of the columns in this process.
+    node_names : tuple of str or None
+        Names of all M nodes.
     """
 
     blocks: tuple[Block, ...]
@@ -70,6 +82,8 @@ class Shards:
     ids: tuple[int, ...]
     feature_names: tuple[str, ...] | None = None
     node_names: tuple[str, ...] | None = None
+    # The axis of a matrix that is split over the nodes.
+    axis: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         if not self.blocks:
@@ -82,25 +96,19 @@ class Shards:
         for position, block in enumerate(self.blocks):
             if block.n_rows == 0:
                 raise DataError(f"{self.node_label(position)} has no rows; every node needs at least one sample.")
-        self._check_alike()
-
-    def _check_alike(self) -> None:
-        widths = [block.n_features for block in self.blocks]
-        if len(set(widths)) > 1:
-            common = max(widths, key=widths.count)
-            odd = ", ".join([f"{self.node_label(i)} has {w}" for i, w in enumerate(widths) if w != common][:5])
-            other = f"{self.node_label(widths.index(common))} has {common}"
-            raise DataError(f"nodes have unequal numbers of columns: {odd}, while {other}; make them equal.")
-        if len({block.is_sparse for block in self.blocks}) > 1:
-            sparse = ", ".join([self.node_label(i) for i, block in enumerate(self.blocks) if block.is_sparse][:5])
-            raise DataError(f"some nodes are sparse ({sparse}) and some dense; make all sparse or all dense.")
-        names = self.feature_names
-        if names is not None and len(names) != widths[0]:
-            raise DataError(f"{len(names)} feature names for {widths[0]} columns; give one per column.")
+        other = 1 - self.axis
+        sizes = [block.shape[other] for block in self.blocks]
+        if len(set(sizes)) > 1:
+            common = max(sizes, key=sizes.count)
+            odd = ", ".join([f"{self.node_label(i)} has {n:,}" for i, n in enumerate(sizes) if n != common][:5])
+            rest = f"while {self.node_label(sizes.index(common))} has {common:,}; make them equal"
+            rest = rest if other else f"the others {common:,}; all need the same"
+            raise DataError(f"nodes have unequal numbers of {SPLIT[other]}: {odd}, {rest}.")
 
     @property
     def n_features(self) -> int:
-        return self.blocks[0].n_features
+        """Number of columns in this process."""
+        raise NotImplementedError
 
     @property
     def is_sparse(self) -> bool:
@@ -168,10 +176,28 @@ class Shards:
         checked = checked_weights(weights, self.blocks[0].source.shape[0], "the data", fewest=0)
         return self.weighted([checked[block.rows] for block in self.blocks])
 
-    def thinned(self, n_rows: int) -> Shards:
+    def thinned(self, n_rows: int) -> Self:
         """About ``n_rows`` rows over the nodes in this process, evenly spread; at least one of each node."""
         share = min(1.0, n_rows / sum(block.n_rows for block in self.blocks))
         return replace(self, blocks=tuple(block.thinned(math.ceil(share * block.n_rows)) for block in self.blocks))
+
+    @classmethod
+    def of_parts(cls, source: Source, parts: Sequence[Rows]) -> Self:
+        """Each node has one part of the rows or columns of one source.
+
+        Parameters
+        ----------
+        source : Source
+            Samples of all nodes.
+        parts : sequence of slices or arrays of int
+            The rows or columns of each node.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def blocks_of(cls, sources: Sequence[Source], where: Sequence[object]) -> tuple[Block, ...]:
+        """Blocks of sources, one for each node in this process; ``where`` are their names in messages."""
+        return tuple(map(Block, sources))
 
     @classmethod
     def from_array(
@@ -181,30 +207,49 @@ class Shards:
         split: Split | None = None,
         labels: object | None = None,
         weights: object | None = None,
-    ) -> Shards:
-        """Split the rows of one matrix X (N, d) over the nodes, at random by default; copies nothing.
+    ) -> Self:
+        """Split the rows or columns of one matrix X (N, d) over the nodes; copies nothing that is not in memory.
 
-        ``weights`` (N,) are the numbers of samples that the rows stand for; rows of weight 0 are left out.
+        Parameters
+        ----------
+        X : matrix, data frame or Source
+            All samples.
+        n_nodes : int
+            Number of nodes.
+        split : Split or None
+            How to split them, by default at random.
+        labels : array or None
+            Labels of what is split, for a split that needs them.
+        weights : array of shape (N,) or None
+            Numbers of samples that the rows stand for. Rows of weight 0 are left out.
         """
         source, known = as_source(X), None if labels is None else np.asarray(labels)
         counted: Any = slice(None)
         if weights is not None:
             counted = np.flatnonzero(checked_weights(weights, source.shape[0], "the data"))
-        n_rows = source.shape[0] if weights is None else len(counted)
-        rows = (split or RandomSplit()).rows(n_rows, n_nodes, None if known is None else known[counted])
-        blocks = tuple(Block(source, part if weights is None else counted[part]) for part in rows)
-        return cls(blocks, n_nodes, tuple(range(n_nodes)), source.feature_names).weighted_rows(weights)
+        n_split = source.shape[cls.axis] if weights is None else len(counted)
+        parts = (split or RandomSplit()).rows(n_split, n_nodes, None if known is None else known[counted])
+        return cls.of_parts(source, parts if weights is None else [counted[part] for part in parts]).weighted_rows(
+            weights
+        )
 
     @classmethod
-    def from_labels(cls, X: object, nodes: object) -> Shards:
-        """One node per distinct value of ``nodes`` (N,), in sorted order."""
-        source = as_source(X)
-        values = np.asarray(nodes)
-        if values.shape != (source.shape[0],):
-            raise DataError(f"nodes must have one entry for each of {source.shape[0]} samples; got {values.shape}.")
-        names, rows = rows_by_value(values, "nodes")
-        blocks = tuple(Block(source, part) for part in rows)
-        return cls(blocks, len(blocks), tuple(range(len(blocks))), source.feature_names, tuple(map(str, names)))
+    def from_labels(cls, X: object, nodes: object) -> Self:
+        """One node per distinct value of ``nodes``, in sorted order.
+
+        Parameters
+        ----------
+        X : matrix, data frame or Source
+            All samples.
+        nodes : array of shape (N,) or (d,)
+            The node of each row, or of each column if columns are split.
+        """
+        source, values = as_source(X), np.asarray(nodes)
+        due = source.shape[cls.axis]
+        if values.shape != (due,):
+            raise DataError(f"nodes must have one entry for each of {due} {SPLIT[cls.axis]}; got {values.shape}.")
+        names, parts = rows_by_value(values, "nodes")
+        return replace(cls.of_parts(source, parts), node_names=tuple(map(str, names)))
 
     @classmethod
     def from_list(
@@ -215,19 +260,35 @@ class Shards:
         n_nodes: int | None = None,
         node_names: Sequence[str] | None = None,
         sources_at: Sequence[object] | None = None,
-    ) -> Shards:
+        **more: Any,
+    ) -> Self:
         """One node per matrix, [Y_1, .., Y_M]. A peer passes only its own matrix, its id and the number of nodes M.
 
-        Columns with names are put in the order of the first matrix that has names. ``sources_at`` are the names of the
-        matrices in messages, by default their nodes.
+        Rows of samples have their named columns put in the order of the first matrix that has names. Split columns are
+        of the same samples in the same order.
+
+        Parameters
+        ----------
+        matrices : sequence of matrices, data frames or Sources
+            Those of the nodes in this process.
+        ids : sequence of int or None
+            Numbers of these nodes, by default 0 .. M - 1.
+        n_nodes : int or None
+            M, by default the number of matrices.
+        node_names : sequence of str or None
+            Names of all nodes.
+        sources_at : sequence or None
+            Names of the matrices in messages, by default their nodes.
+        more : dict
+            ``sample_ids`` of split columns: (N,) of each node, or None. Nodes compare them before the first product.
         """
         held = ids_of(matrices, ids)
         where = [f"node {node}" for node in held]
         sources = [as_source(X, f"X at {place}") for place, X in zip(where, matrices, strict=True)]
-        blocks = tuple(map(Block, all_aligned(sources, sources_at or where)))
-        columns = next((block.feature_names for block in blocks if block.feature_names is not None), None)
+        blocks = cls.blocks_of(sources, sources_at or where)
         names = None if node_names is None else tuple(node_names)
-        return cls(blocks, len(matrices) if n_nodes is None else n_nodes, held, columns, names)
+        columns = next((block.feature_names for block in blocks if block.feature_names is not None), None)
+        return cls(blocks, len(matrices) if n_nodes is None else n_nodes, held, columns, names, **more)
 
     @classmethod
     def from_files(
@@ -236,27 +297,41 @@ class Shards:
         n_nodes: int | None = None,
         split: Split | None = None,
         **options: Any,
-    ) -> Shards:
-        """One file: its rows are split over n_nodes. Several, or a pattern such as ``site-*.csv``: one node per file.
+    ) -> Self:
+        """One file is split over n_nodes. Several, or a pattern such as ``site-*.csv``, are one node each.
 
-        The nodes are named after their files. ``options`` are those of ``read_table``.
+        The nodes are named after their files. With split columns, the ids of ``id_column`` are compared.
+
+        Parameters
+        ----------
+        paths : path or sequence of paths
+            Files of samples.
+        n_nodes : int or None
+            Number of nodes, for one file.
+        split : Split or None
+            How to split one file, by default at random.
+        options : dict
+            Those of ``read_table``.
         """
         files = expand([paths] if isinstance(paths, str | os.PathLike) else paths)
         if not files:
             raise InputError("no files were given; give at least one path.")
+        by_rows = cls.axis == 0
         if len(files) == 1:
             if n_nodes is None:
                 raise InputError(f"{files[0]} is one file; give the number of nodes to split it over, n_nodes.")
             table = read_table(files[0], **options)
-            return cls.from_array(table.source, n_nodes, split, table.labels, table.weights)
+            # Labels belong to samples, so they cannot split columns.
+            return cls.from_array(table.source, n_nodes, split, table.labels if by_rows else None, table.weights)
         if split is not None or n_nodes not in (None, len(files)):
             n = len(files)
             raise InputError(f"{n} files make {n} nodes; leave out n_nodes (got {n_nodes}) and split, or give 1 file.")
         warn_of_same(files)
         tables = [read_table(file, **options) for file in files]
-        names = [table.name for table in tables]
-        shards = cls.from_list([table.source for table in tables], node_names=names, sources_at=files)
-        return shards.weighted([table.weights for table in tables])
+        more: dict[str, Any] = {} if by_rows else {"sample_ids": tuple(table.ids for table in tables)}
+        names, sources = [table.name for table in tables], [table.source for table in tables]
+        parts = cls.from_list(sources, node_names=names, sources_at=files, **more)
+        return parts.weighted([table.weights for table in tables])
 
 
 def ids_of(matrices: Sequence[object], ids: Sequence[int] | None) -> tuple[int, ...]:
@@ -267,38 +342,73 @@ def ids_of(matrices: Sequence[object], ids: Sequence[int] | None) -> tuple[int, 
     return held
 
 
-# The columns of the nodes in this process, if every node has different features of the same samples.
+@dataclass(frozen=True, eq=False)
+class Shards(Partition):
+    """Samples of the nodes in this process: Y_i (N_i, d), with the same columns at every node."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len({block.is_sparse for block in self.blocks}) > 1:
+            sparse = ", ".join([self.node_label(i) for i, block in enumerate(self.blocks) if block.is_sparse][:5])
+            raise DataError(f"some nodes are sparse ({sparse}) and some dense; make all sparse or all dense.")
+        if self.feature_names is not None and len(self.feature_names) != self.n_features:
+            names = f"{len(self.feature_names)} feature names for {self.n_features} columns"
+            raise DataError(f"{names}; give one per column.")
+
+    @property
+    def n_features(self) -> int:
+        return self.blocks[0].n_features
+
+    @classmethod
+    def of_parts(cls, source: Source, parts: Sequence[Rows]) -> Self:
+        blocks = tuple(Block(source, part) for part in parts)
+        return cls(blocks, len(blocks), tuple(range(len(blocks))), source.feature_names)
+
+    @classmethod
+    def blocks_of(cls, sources: Sequence[Source], where: Sequence[object]) -> tuple[Block, ...]:
+        return tuple(map(Block, all_aligned(sources, where)))
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureShards(Shards):
-    """Columns of the nodes in this process: all M in a simulation, one at a peer.
+class FeatureShards(Partition):
+    """Columns of the nodes in this process: Y_j (N, d_j), of the same samples at every node.
 
-    blocks : Y_j (N, d_j) of the nodes in this process; columns : positions of the columns of each node among all
-    columns in this process, in the order in which they were given; sample_ids : (N,) of each node, or None if it has
-    none.
+    Parameters
+    ----------
+    columns : tuple of arrays of int
+        Positions of the columns of each node among all columns in this process, in the order in which they were given;
+        by default one node after another.
+    sample_ids : tuple of arrays of shape (N,)
+        Ids of the samples at each node, None for a node that has none.
     """
 
     columns: tuple[np.ndarray, ...] = ()
     sample_ids: tuple[np.ndarray | None, ...] = ()
+    axis: ClassVar[int] = 1
 
-    def _check_alike(self) -> None:
-        rows = [block.n_rows for block in self.blocks]
-        if len(set(rows)) > 1:
-            common = max(rows, key=rows.count)
-            odd = ", ".join([f"{self.node_label(i)} has {n:,}" for i, n in enumerate(rows) if n != common][:5])
-            raise DataError(f"nodes have unequal numbers of samples: {odd}, the others {common:,}; all need the same.")
-        if rows[0] < 2:
-            raise DataError(f"n_samples = {rows[0]}; a covariance needs at least 2 samples.")
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_samples < 2:
+            raise DataError(f"n_samples = {self.n_samples}; a covariance needs at least 2 samples.")
+        names = [block.feature_names for block in self.blocks]
+        # Names of all columns, if all have names; of one source that is split, they are in its order.
+        together = tuple(name for part in names for name in part or ()) if all(names) else None
+        if not self.columns:
+            ends = np.cumsum([block.n_features for block in self.blocks])
+            columns = [np.arange(end - block.n_features, end) for end, block in zip(ends, self.blocks, strict=True)]
+            object.__setattr__(self, "columns", tuple(columns))
+            object.__setattr__(self, "feature_names", together)
+        object.__setattr__(self, "sample_ids", tuple(self.sample_ids) or (None,) * len(self.blocks))
         for position, ids in enumerate(self.sample_ids):
-            if ids is not None and len(ids) != rows[0]:
-                raise DataError(f"{self.node_label(position)} has {len(ids):,} ids for {rows[0]:,} samples.")
-            if ids is not None:
-                self._check_ids(position, ids)
+            self._check_ids(position, ids)
         self._check_names()
 
-    def _check_ids(self, position: int, ids: np.ndarray) -> None:
+    def _check_ids(self, position: int, ids: np.ndarray | None) -> None:
         """Raise if two samples have one id: nodes that have them in another order would not notice."""
+        if ids is None:
+            return
+        if len(ids) != self.n_samples:
+            raise DataError(f"{self.node_label(position)} has {len(ids):,} ids for {self.n_samples:,} samples.")
         # As they are compared between nodes.
         texts = [str(value).strip() for value in ids.tolist()]
         require_distinct_ids(texts, lambda row: f"the id of row {row} at {self.node_label(position)}")
@@ -315,35 +425,26 @@ class FeatureShards(Shards):
 
     @property
     def n_features(self) -> int:
-        """Number of columns in this process."""
         return sum(block.n_features for block in self.blocks)
-
-    def weighted(self, weights: Sequence[object | None]) -> Self:
-        _refuse_weights(weights)
-        return self
-
-    @property
-    def order(self) -> np.ndarray:
-        """Permutation (d,) that puts columns, one node after another, in the order in which they were given."""
-        return np.argsort(np.concatenate(self.columns))
 
     @property
     def n_samples(self) -> int:
         """N, the same at every node."""
         return self.blocks[0].n_rows
 
+    @property
+    def order(self) -> np.ndarray:
+        """Permutation (d,) that puts columns, one node after another, in the order in which they were given."""
+        return np.argsort(np.concatenate(self.columns))
+
     def take(self, ids: Sequence[int]) -> Self:
-        """Only the columns of the nodes with these global numbers, as at a peer."""
         where = self._positions(ids)
-        blocks = tuple(self.blocks[position] for position in where)
-        return replace(
-            self,
-            blocks=blocks,
-            ids=tuple(ids),
-            feature_names=_names_of(blocks),
-            columns=_in_a_row(blocks),
-            sample_ids=tuple(self.sample_ids[position] for position in where),
-        )
+        blocks, known = zip(*((self.blocks[at], self.sample_ids[at]) for at in where), strict=True)
+        return replace(self, blocks=blocks, ids=tuple(ids), columns=(), sample_ids=known)
+
+    def weighted(self, weights: Sequence[object | None]) -> Self:
+        _refuse_weights(weights)
+        return self
 
     @classmethod
     def from_array(
@@ -354,87 +455,16 @@ class FeatureShards(Shards):
         labels: object | None = None,
         weights: object | None = None,
     ) -> Self:
-        """Split the columns of one matrix X (N, d) over the nodes, at random by default; ``labels`` (d,) of columns."""
         _refuse_weights([weights])
-        source = as_source(X)
-        columns = (split or RandomSplit()).rows(
-            source.shape[1], n_nodes, None if labels is None else np.asarray(labels)
-        )
-        return cls._of_columns(source, [np.arange(source.shape[1])[part] for part in columns])
+        return super().from_array(X, n_nodes, split, labels)
 
     @classmethod
-    def from_labels(cls, X: object, nodes: object) -> Self:
-        """One node per distinct value of ``nodes`` (d,), which has one entry per column; in sorted order."""
-        source, values = as_source(X), np.asarray(nodes)
-        if values.shape != (source.shape[1],):
-            raise DataError(f"nodes must have one entry for each of {source.shape[1]} columns; got {values.shape}.")
-        names, columns = rows_by_value(values, "nodes")
-        return replace(cls._of_columns(source, columns), node_names=tuple(map(str, names)))
-
-    @classmethod
-    def from_list(
-        cls,
-        matrices: Sequence[object],
-        *,
-        ids: Sequence[int] | None = None,
-        n_nodes: int | None = None,
-        node_names: Sequence[str] | None = None,
-        sources_at: Sequence[object] | None = None,
-        sample_ids: Sequence[np.ndarray | None] | None = None,
-    ) -> Self:
-        """One node per matrix [Y_1, .., Y_M], of the same samples in the same order.
-
-        A peer passes only its own matrix, its id and the number of nodes M. Where ``sample_ids`` are given, nodes
-        compare them before the first product.
-        """
-        held = ids_of(matrices, ids)
-        where = sources_at or [f"X at node {node}" for node in held]
-        blocks = tuple(Block(as_source(X, str(place))) for place, X in zip(where, matrices, strict=True))
-        names = None if node_names is None else tuple(node_names)
-        known = [None] * len(blocks) if sample_ids is None else list(sample_ids)
-        size = len(matrices) if n_nodes is None else n_nodes
-        return cls(blocks, size, held, _names_of(blocks), names, columns=_in_a_row(blocks), sample_ids=tuple(known))
-
-    @classmethod
-    def from_files(
-        cls,
-        paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-        n_nodes: int | None = None,
-        split: Split | None = None,
-        **options: Any,
-    ) -> Self:
-        """One file: its columns are split over n_nodes. Several: one node per file, with the ids of ``id_column``."""
-        files = expand([paths] if isinstance(paths, str | os.PathLike) else paths)
-        if len(files) == 1 and n_nodes is not None:
-            table = read_table(files[0], **options)
-            return cls.from_array(table.source, n_nodes, split, weights=table.weights)
-        if len(files) < 2 or split is not None or n_nodes not in (None, len(files)):
-            raise InputError(f"{len(files)} files are {len(files)} nodes; give one file and n_nodes, or several files.")
-        warn_of_same(files)
-        tables = [read_table(file, **options) for file in files]
-        _refuse_weights([table.weights for table in tables])
-        sources, names, known = zip(*((table.source, table.name, table.ids) for table in tables), strict=True)
-        return cls.from_list(sources, node_names=names, sources_at=files, sample_ids=known)
-
-    @classmethod
-    def _of_columns(cls, source: Source, columns: Sequence[np.ndarray]) -> Self:
+    def of_parts(cls, source: Source, parts: Sequence[Rows]) -> Self:
+        columns = tuple(np.arange(source.shape[1])[part] for part in parts)
         blocks = tuple(Block(take_columns(source, part.tolist())) for part in columns)
-        size, none = len(blocks), (None,) * len(blocks)
-        names = source.feature_names
-        return cls(blocks, size, tuple(range(size)), names, columns=tuple(columns), sample_ids=none)
+        return cls(blocks, len(blocks), tuple(range(len(blocks))), source.feature_names, columns=columns)
 
 
 def _refuse_weights(weights: Sequence[object | None]) -> None:
     if any(given is not None for given in weights):
         raise InputError('weights of samples are for partition="samples"; where columns are split, repeat the rows.')
-
-
-def _in_a_row(blocks: Sequence[Block]) -> tuple[np.ndarray, ...]:
-    ends = np.cumsum([block.n_features for block in blocks])
-    return tuple(np.arange(end - block.n_features, end) for end, block in zip(ends, blocks, strict=True))
-
-
-def _names_of(blocks: Sequence[Block]) -> tuple[str, ...] | None:
-    """Names of all columns of the blocks, None unless all have names."""
-    names = [block.feature_names for block in blocks]
-    return tuple(name for part in names for name in part or ()) if all(names) else None

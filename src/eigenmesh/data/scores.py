@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Final, Literal, TypeAlias
+from typing import IO, Final, Literal, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -129,7 +129,6 @@ class Projector:
 KINDS = (".npz", ".npy", ".csv")
 # Rows to write at a time.
 AT_ONCE = 10_000
-OptionalColumn: TypeAlias = np.ndarray | None
 
 
 def scores_file(path: Path) -> Path:
@@ -147,34 +146,25 @@ def save_scores(
     In .csv ids come first and labels last, called as in ``options``; in .npz they are separate arrays; .npy has only
     the scores. ``more`` are further numbers of each sample by name, (n,) each, after the scores.
     """
-    kind = path.suffix.lower()
-    names = zip((options.id_column, options.label_column), ("id", "label"), strict=True)
-    called = [name if isinstance(name, str) else usual for name, usual in names]
-    others: dict[str, Any] = dict(more or {})
-    write_atomically(path, lambda file: _write(file, kind, scores, others, read.ids, read.labels, *called))
+    kind, others = path.suffix.lower(), dict(more or {})
+    texts = {"ids": read.ids, "labels": read.labels}
+    arrays = {name: _plain(values) for name, values in texts.items() if values is not None}
+
+    def write(file: IO[bytes]) -> None:
+        if kind == ".npy":
+            np.save(file, scores)
+        elif kind == ".npz":
+            np.savez_compressed(file, scores=scores, **others, **arrays)  # type: ignore[arg-type]
+        else:
+            called = options.id_column, options.label_column
+            usual = "id", "label"
+            ids, labels = [name if isinstance(name, str) else other for name, other in zip(called, usual, strict=True)]
+            numbers = {f"pc{k + 1}": column for k, column in enumerate(scores.T)} | others
+            columns = [(ids, read.ids), *numbers.items(), (labels, read.labels)]
+            _write_csv(file, [(name, column) for name, column in columns if column is not None])
+
+    write_atomically(path, write)
     return path
-
-
-def _write(
-    file: IO[bytes],
-    kind: str,
-    scores: np.ndarray,
-    more: dict[str, Any],
-    ids: OptionalColumn,
-    labels: OptionalColumn,
-    id_name: str,
-    label_name: str,
-) -> None:
-    if kind == ".npy":
-        np.save(file, scores)
-    elif kind == ".npz":
-        texts: dict[str, Any] = {"ids": ids, "labels": labels}
-        arrays: dict[str, Any] = {name: _plain(each) for name, each in texts.items() if each is not None}
-        np.savez_compressed(file, scores=scores, **more, **arrays)
-    else:
-        names = [*(f"pc{k + 1}" for k in range(scores.shape[1])), *more]
-        names = [*([id_name] if ids is not None else []), *names, *([label_name] if labels is not None else [])]
-        _write_csv(file, names, [part for part in (ids, *scores.T, *more.values(), labels) if part is not None])
 
 
 def _plain(values: np.ndarray) -> np.ndarray:
@@ -182,13 +172,13 @@ def _plain(values: np.ndarray) -> np.ndarray:
     return values.astype(np.str_) if values.dtype.kind == "O" else values
 
 
-def _write_csv(file: IO[bytes], names: list[str], columns: list[np.ndarray]) -> None:
-    for start in range(0, max(1, len(columns[0])), AT_ONCE):
+def _write_csv(file: IO[bytes], columns: list[tuple[str, np.ndarray]]) -> None:
+    for start in range(0, max(1, len(columns[0][1])), AT_ONCE):
         text = io.StringIO(newline="")
         lines = csv.writer(text, lineterminator="\n")
         if start == 0:
-            lines.writerow(names)
-        lines.writerows(zip(*(column[start : start + AT_ONCE].tolist() for column in columns), strict=True))
+            lines.writerow([name for name, _ in columns])
+        lines.writerows(zip(*(column[start : start + AT_ONCE].tolist() for _, column in columns), strict=True))
         file.write(text.getvalue().encode())
 
 

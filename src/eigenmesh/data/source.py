@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import array_api_compat
 import numpy as np
@@ -331,7 +331,10 @@ class Source(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class MatrixSource:
-    """An array, in memory or mapped from a file, or a csr_array that stores no entry twice."""
+    """An array of any library, in memory or mapped from a file, or a csr_array that stores no entry twice.
+
+    The rows of a tensor stay on its device.
+    """
 
     matrix: Samples
     feature_names: tuple[str, ...] | None = None
@@ -344,8 +347,14 @@ class MatrixSource:
 
     @property
     def dtype(self) -> np.dtype:
-        dtype: np.dtype = self.matrix.dtype
+        dtype: np.dtype = self.matrix.dtype if self.device is None else numpy_dtype(self.matrix)
         return dtype
+
+    @property
+    def device(self) -> Any:
+        """Device of a tensor; None for NumPy and scipy."""
+        is_numpy = isinstance(self.matrix, np.ndarray) or scipy.sparse.issparse(self.matrix)
+        return None if is_numpy else self.matrix.device
 
     @property
     def n_stored(self) -> int | None:
@@ -356,52 +365,32 @@ class MatrixSource:
         return not is_mapped(self.matrix)
 
     def read(self, rows: Rows) -> Samples:
-        if not isinstance(rows, slice) or self.n_stored is None:
+        if self.device is not None and not isinstance(rows, slice):
+            xp = namespace(self.matrix)
+            return xp.take(self.matrix, xp.asarray(rows, device=self.device), axis=0)
+        if self.n_stored is None or not isinstance(rows, slice):
             return self.matrix[rows]
         return self.matrix if rows == slice(0, self.shape[0]) else _run_of_rows(self.matrix, rows)
-
-
-@dataclass(frozen=True, eq=False)
-class TensorSource:
-    """A PyTorch tensor on any device; rows stay on it."""
-
-    tensor: Array
-    feature_names: tuple[str, ...] | None = None
-    n_stored: ClassVar[int | None] = None
-    in_memory: ClassVar[bool] = True
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return tuple(self.tensor.shape)
-
-    @property
-    def dtype(self) -> np.dtype:
-        return numpy_dtype(self.tensor)
-
-    @property
-    def device(self) -> Any:
-        return self.tensor.device
-
-    def read(self, rows: Rows) -> Samples:
-        if isinstance(rows, slice):
-            return self.tensor[rows]
-        xp = namespace(self.tensor)
-        return xp.take(self.tensor, xp.asarray(rows, device=self.device), axis=0)
 
 
 def as_source(X: object, what: str = "X", feature_names: tuple[str, ...] | None = None) -> Source:
     """Samples of any kind as a Source; copies only if necessary.
 
-    X may be a Source, a NumPy array, a memory map, any sparse matrix, a data frame, nested lists or an Array API array;
-    an array on a GPU stays there. ``what`` is its name in messages. ``feature_names`` are for data without names.
+    Parameters
+    ----------
+    X : object
+        A Source, a NumPy array, a memory map, any sparse matrix, a data frame, nested lists or an Array API array; an
+        array on a GPU stays there.
+    what : str
+        Its name in messages.
+    feature_names : tuple of str or None
+        Names of the columns, for data without names.
     """
     if isinstance(X, Source):
         source = X
     elif is_frame(X):
         columns = FrameColumns.of(X, what, MAKE_NUMBERS)
         source = columns.features(range(columns.n_columns))
-    elif is_device_array(X):
-        source = TensorSource(as_tensor(X), feature_names)
     else:
         source = MatrixSource(_as_matrix(X, what), feature_names)
     shape, dtype = source.shape, np.dtype(source.dtype)
@@ -479,9 +468,7 @@ def can_move(source: Source, place: Place) -> bool:
 
 def source_at(source: Source, place: Place) -> Source:
     """The same samples, moved to a place."""
-    samples = place.put(source.read(slice(0, source.shape[0])))
-    kind = MatrixSource if isinstance(samples, np.ndarray) else TensorSource
-    return kind(samples, source.feature_names)
+    return MatrixSource(place.put(source.read(slice(0, source.shape[0]))), source.feature_names)
 
 
 def is_frame(X: object) -> bool:
@@ -519,6 +506,8 @@ def _as_matrix(X: Any, what: str) -> Samples:
             matrix = matrix.copy()
             matrix.sum_duplicates()
         return matrix
+    if is_device_array(X):
+        return as_tensor(X)
     if isinstance(X, np.ma.MaskedArray):
         return without_mask(X, what)
     _require_array(X, what)

@@ -34,7 +34,13 @@ class ContiguousSplit:
 
 @dataclass(frozen=True)
 class RandomSplit:
-    """Rows drawn at random, in equal numbers to within one: every node is like the pooled data."""
+    """Rows drawn at random, in equal numbers to within one: every node is like the pooled data.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the draw.
+    """
 
     seed: int = 0
 
@@ -70,6 +76,13 @@ class DirichletSplit:
 
     With small alpha a label is at few nodes; with large alpha nodes are similar. An empty node takes one sample from
     the largest node.
+
+    Parameters
+    ----------
+    alpha : float
+        Concentration, above 0.
+    seed : int
+        Seed of the draw.
     """
 
     alpha: float
@@ -98,7 +111,15 @@ class DirichletSplit:
 
 @dataclass(frozen=True)
 class SizesSplit:
-    """Rows drawn at random in given sizes: whole numbers that sum to N, or proportions that sum to 1."""
+    """Rows drawn at random in given sizes.
+
+    Parameters
+    ----------
+    sizes : sequence of float
+        Whole numbers that sum to N, or proportions that sum to 1.
+    seed : int
+        Seed of the draw.
+    """
 
     sizes: Sequence[float]
     seed: int = 0
@@ -130,7 +151,15 @@ NO_VALUE = frozenset({"", "nan", "none", "<na>", "nat"})
 
 
 def split_by_name(name: str | Split, seed: int = 0) -> Split:
-    """Split from text: ``random``, ``contiguous``, ``label``, ``dirichlet:0.1`` or ``sizes:10,20,30``; or a Split."""
+    """The split that a user names.
+
+    Parameters
+    ----------
+    name : str or Split
+        ``random``, ``contiguous``, ``label``, ``dirichlet:0.1`` or ``sizes:10,20,30``. A Split is returned as it is.
+    seed : int
+        Seed of a random split.
+    """
     if isinstance(name, Split) and not isinstance(name, type):
         return name
     kind, _, argument = name.partition(":") if isinstance(name, str) else (name, "", "")

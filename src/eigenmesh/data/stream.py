@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -18,51 +19,6 @@ from eigenmesh.arrays import Array
 from eigenmesh.data.choice import CovarianceKind
 from eigenmesh.data.covariance import squares_beyond
 from eigenmesh.data.source import CHUNK_BYTES, HOST, Place
-
-
-class Running(Protocol):
-    """Samples of one node so far, each with a weight w: ``n = sum w``, mean m and ``S = sum w (y - m)(y - m)^T``."""
-
-    @property
-    def kind(self) -> CovarianceKind: ...
-
-    @property
-    def count(self) -> float:
-        """n, the sum of the weights."""
-
-    @property
-    def mean(self) -> np.ndarray:
-        """m, rounded to float64: (d,)."""
-
-    @property
-    def rounded(self) -> float:
-        """Bound of the relative error of S, in units of the rounding of float64, from adding up batches."""
-
-    def mean_from(self, centre: np.ndarray) -> np.ndarray:
-        """``m - centre`` with what float64 has rounded off m: (d,)."""
-
-    @property
-    def squares(self) -> np.ndarray:
-        """Diagonal of S: (d,)."""
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of memory."""
-
-    def place(self, values: np.ndarray) -> Array:
-        """Values of any shape on the device of the samples."""
-
-    def ticked(self, rows: Array, forgetting: float) -> Self:
-        """After one batch: earlier samples are weighted by ``forgetting``, new rows (n, d) by 1."""
-
-    def product(self, X: Array) -> Array:
-        """S X, on the device of the samples: (d, k) -> (d, k)."""
-
-    def trace_beyond(self, U: np.ndarray, scale: np.ndarray | float) -> float:
-        """``trace((I - U U^T) D^-1 S D^-1 (I - U U^T))`` without cancellation: D = diag(scale).
-
-        U (d, K) has orthonormal columns.
-        """
 
 
 class Summary(NamedTuple):
@@ -120,8 +76,69 @@ class Summary(NamedTuple):
         return self._replace(weight=factor * self.weight, scatter=factor * self.scatter, merges=factor * self.merges)
 
 
+class Running(ABC):
+    """Samples of one node so far, each with a weight w: ``n = sum w``, mean m and ``S = sum w (y - m)(y - m)^T``."""
+
+    # Their moments, with S or its diagonal.
+    summary: Summary
+
+    @property
+    @abstractmethod
+    def kind(self) -> CovarianceKind:
+        """How products are computed."""
+
+    @property
+    def count(self) -> float:
+        """n, the sum of the weights."""
+        return self.summary.weight
+
+    @property
+    def mean(self) -> np.ndarray:
+        """m, rounded to float64: (d,)."""
+        return ea.to_numpy(self.summary.mean)
+
+    @property
+    def squares(self) -> np.ndarray:
+        """Diagonal of S: (d,)."""
+        scatter = self.summary.scatter
+        return ea.to_numpy(scatter if scatter.ndim == 1 else ea.namespace(scatter).linalg.diagonal(scatter))
+
+    def mean_from(self, centre: np.ndarray) -> np.ndarray:
+        """``m - centre`` with what float64 has rounded off m: (d,)."""
+        return ea.to_numpy(self.summary.mean_from(self.place(centre)))
+
+    def place(self, values: np.ndarray) -> Array:
+        """Values of any shape on the device of the samples."""
+        return ea.like(values, self.summary.scatter)
+
+    @property
+    @abstractmethod
+    def rounded(self) -> float:
+        """Bound of the relative error of S, in units of the rounding of float64, from adding up batches."""
+
+    @property
+    @abstractmethod
+    def n_bytes(self) -> int:
+        """Bytes of memory."""
+
+    @abstractmethod
+    def ticked(self, rows: Array, forgetting: float) -> Self:
+        """After one batch: earlier samples are weighted by ``forgetting``, new rows (n, d) by 1."""
+
+    @abstractmethod
+    def product(self, X: Array) -> Array:
+        """S X, on the device of the samples: (d, k) -> (d, k)."""
+
+    @abstractmethod
+    def trace_beyond(self, U: np.ndarray, scale: np.ndarray | float) -> float:
+        """``trace((I - U U^T) D^-1 S D^-1 (I - U U^T))`` without cancellation: D = diag(scale).
+
+        U (d, K) has orthonormal columns.
+        """
+
+
 @dataclass(frozen=True, eq=False)
-class RunningScatter:
+class RunningScatter(Running):
     """Moments with S as a (d, d) matrix; no rows are kept. They stay on their device."""
 
     summary: Summary
@@ -133,30 +150,12 @@ class RunningScatter:
         return cls(Summary(0.0, mean, mean, scatter))
 
     @property
-    def count(self) -> float:
-        return self.summary.weight
-
-    @property
-    def mean(self) -> np.ndarray:
-        return ea.to_numpy(self.summary.mean)
-
-    @property
     def rounded(self) -> float:
         return self.summary.merges
-
-    def mean_from(self, centre: np.ndarray) -> np.ndarray:
-        return ea.to_numpy(self.summary.mean_from(self.place(centre)))
-
-    @property
-    def squares(self) -> np.ndarray:
-        return ea.to_numpy(ea.namespace(self.summary.scatter).linalg.diagonal(self.summary.scatter))
 
     @property
     def n_bytes(self) -> int:
         return 8 * len(self.summary.mean) ** 2
-
-    def place(self, values: np.ndarray) -> Array:
-        return ea.like(values, self.summary.scatter)
 
     def ticked(self, rows: Array, forgetting: float) -> RunningScatter:
         return self.joined(Summary.of(rows, whole=True) if len(rows) else None, forgetting)
@@ -275,7 +274,7 @@ class KeptRows(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class RunningRows:
+class RunningRows(Running):
     """All rows of the last ``window`` batches, or of all batches if it is None; in files if there is a ``folder``.
 
     The files are as large as the rows that count: those of a window, or with forgetting f those of the last
@@ -293,39 +292,21 @@ class RunningRows:
         return CovarianceKind.MATRIX_FREE if self.folder is None else CovarianceKind.CHUNKED
 
     @cached_property
-    def _summary(self) -> Summary:
+    def summary(self) -> Summary:  # type: ignore[override]
         if not self.chunks:
             nothing = np.zeros(self.n_features)
             return Summary(0.0, nothing, nothing, nothing)
         return reduce(Summary.merged, (chunk.summary.times(chunk.weight) for chunk in self.chunks))
 
     @property
-    def count(self) -> float:
-        return self._summary.weight
-
-    @property
-    def mean(self) -> np.ndarray:
-        return np.asarray(self._summary.mean)
-
-    @property
     def rounded(self) -> float:
         # Products are computed from the rows.
         return 0.0
-
-    def mean_from(self, centre: np.ndarray) -> np.ndarray:
-        return np.asarray(self._summary.mean_from(centre))
-
-    @property
-    def squares(self) -> np.ndarray:
-        return np.asarray(self._summary.scatter)
 
     @property
     def n_bytes(self) -> int:
         in_memory = (chunk.rows.nbytes for chunk in self.chunks if isinstance(chunk.rows, np.ndarray))
         return sum(in_memory, 2 * CHUNK_BYTES)
-
-    def place(self, values: np.ndarray) -> np.ndarray:
-        return np.asarray(values, dtype=np.float64)
 
     def ticked(self, rows: np.ndarray, forgetting: float) -> RunningRows:
         tick = self.tick + 1
@@ -343,7 +324,7 @@ class RunningRows:
         step = max(1, CHUNK_BYTES // (8 * self.n_features))
         for chunk in self.chunks:
             for start in range(0, len(chunk.rows), step):
-                yield chunk.weight, (chunk.rows[start : start + step] - self.mean) - self._summary.rest
+                yield chunk.weight, (chunk.rows[start : start + step] - self.mean) - self.summary.rest
 
     def product(self, X: np.ndarray) -> np.ndarray:
         total = np.zeros_like(X)

@@ -5,37 +5,23 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import scipy.sparse
-
-from eigenmesh.data.block import Block, MatrixColumns, Table, table_of
+from eigenmesh.data.block import Block, Table, table_of
 from eigenmesh.data.formats.anndata import read_h5ad
 from eigenmesh.data.formats.hdf5 import read_hdf5
+from eigenmesh.data.formats.numpy import read_npy, read_npz
 from eigenmesh.data.formats.parquet import parquet_files, read_parquet
 from eigenmesh.data.formats.plink import COMPANIONS, read_bed, read_pgen
 from eigenmesh.data.formats.text import read_csv
 from eigenmesh.data.formats.zarr import read_zarr
-from eigenmesh.data.source import (
-    FrameColumns,
-    MatrixSource,
-    Samples,
-    TableOptions,
-    as_source,
-    is_frame,
-    suspicious_columns,
-)
+from eigenmesh.data.source import FrameColumns, MatrixSource, TableOptions, is_frame, suspicious_columns
 from eigenmesh.data.split import ContiguousSplit
 from eigenmesh.errors import EigenmeshError, InputError, UnreadableFileError, warn_user
-from eigenmesh.model import is_model
 
-_SAMPLES = ("X", "data", "images")
-_LABELS = ("y", "labels", "label", "site", "target")
 PACKED = ".gz"
 # Larger files are read on request.
 HELD_BYTES = 512 * 2**20
@@ -139,55 +125,10 @@ def consecutive_rows(n_samples: int, share: tuple[int, int] | None) -> slice:
     return slice(0, n_samples) if share is None else ContiguousSplit().rows(n_samples, share[1])[share[0]]
 
 
-def _read_npy(file: Path, options: TableOptions) -> Table:
-    source = as_source(np.lib.format.open_memmap(file, mode="r"), str(file))
-    return table_of(MatrixColumns(source, str(file)), options, str(file))
-
-
-def _read_npz(file: Path, options: TableOptions) -> Table:
-    if not zipfile.is_zipfile(file):
-        # NumPy takes such a file for a pickle, and its error explains how to load that despite the danger.
-        raise ValueError("it is not a zip file, or only the beginning of one")
-    # NumPy would not close a file that it cannot read.
-    with open(file, "rb") as content, np.load(content, allow_pickle=False) as archive:
-        if is_model(archive.files):
-            fix = f"to project samples onto its components: eigenmesh transform SAMPLES --model {file} --out scores.csv"
-            raise UnreadableFileError(f"{file} is a saved model, which has no samples; {fix}")
-        if {"format", "shape", "data"} <= set(archive.files):
-            source, labels = as_source(scipy.sparse.load_npz(file), str(file)), None
-        else:
-            X = _find_samples(archive, file)
-            names = archive["feature_names"] if "feature_names" in archive.files else np.empty(0)
-            feature_names = tuple(str(name) for name in names) if names.shape == X.shape[1:] else None
-            source, labels = as_source(X, str(file), feature_names), _find_labels(archive, len(X))
-    table = table_of(MatrixColumns(source, str(file)), options, str(file))
-    return replace(table, labels=labels) if table.labels is None else table
-
-
-def _find_samples(archive: Any, file: Path) -> Samples:
-    matrices = [name for name in _SAMPLES if name in archive.files][:1]
-    matrices = matrices or [name for name in archive.files if archive[name].ndim == 2]
-    if len(matrices) != 1:
-        wanted, found = ", ".join(_SAMPLES), ", ".join(archive.files) or "nothing"
-        raise UnreadableFileError(f"{file} needs one 2-D array, or one of the names {wanted}; it has {found}.")
-    return archive[matrices[0]]
-
-
-def _find_labels(archive: Any, n_samples: int) -> np.ndarray | None:
-    for name in _LABELS:
-        labels = archive[name] if name in archive.files else np.empty(())
-        if labels.shape != (n_samples,):
-            continue
-        if f"{name}_names" in archive.files and labels.dtype.kind in "iu":
-            return np.asarray(archive[f"{name}_names"][labels])
-        return np.asarray(labels)
-    return None
-
-
 # To add a format: a function (file, options) -> Table in a new module, and a row here.
 READERS: dict[str, Callable[[Path, TableOptions], Table]] = {
-    ".npy": _read_npy,
-    ".npz": _read_npz,
+    ".npy": read_npy,
+    ".npz": read_npz,
     **dict.fromkeys((".csv", ".tsv", ".txt"), read_csv),
     ".parquet": read_parquet,
     ".bed": read_bed,

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import clone
 
 from eigenmesh.coordinators import is_dask
-from eigenmesh.data import FeatureShards, Shards, Table, as_narwhals, as_source, is_frame
+from eigenmesh.data import FeatureShards, Partition, Table, as_narwhals, as_source, is_frame
 from eigenmesh.errors import InputError
 from eigenmesh.estimator.projection import FittedPCA, takes_settings
 from eigenmesh.events import EventLog, Listener
@@ -75,8 +75,8 @@ def data_for(
     X = [X] if isinstance(X, str | os.PathLike) else X
     if own and (y is not None or nodes is not None):
         raise InputError("y= and nodes= split one array; with a transport this process is one node.")
-    if isinstance(X, Shards) or is_parts(X):
-        if own and not isinstance(X, Shards):
+    if isinstance(X, Partition) or is_parts(X):
+        if own and not isinstance(X, Partition):
             raise InputError("with a transport this process is one node: give its own samples, not a list of parts.")
         if nodes is not None:
             raise InputError("nodes= goes with one array; the data given are already in parts.")
@@ -113,7 +113,7 @@ def data_of_dask(pca: Any, X: Any, nodes: Any, first: bool = True) -> DaskData:
     return data
 
 
-def _set_features(pca: Any, shards: Shards) -> None:
+def _set_features(pca: Any, shards: Partition) -> None:
     """Set the number and names of columns on the estimator, for data that scikit-learn has not checked."""
     pca.n_features_in_ = shards.n_features
     if shards.feature_names is not None:

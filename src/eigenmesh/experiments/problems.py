@@ -28,7 +28,7 @@ from eigenmesh.data import (
     unlike_nodes,
 )
 from eigenmesh.experiments.settings import DataSet, Panel, Synthetic
-from eigenmesh.fitting import Costs, DataFacts, NodeData, Prepared, Request, Size, network_over, prepare
+from eigenmesh.fitting import Costs, DataFacts, Measurement, NodeData, Prepared, Request, Size, network_over, prepare
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks import Network, Stacked
 from eigenmesh.solvers import Solver, random_basis
@@ -117,8 +117,8 @@ class KnownData:
     ) -> Choice:
         return Choice(self.covariance.kind, 0, "computed before")
 
-    def measure(self, network: Network, choice: Choice, **settings: Any) -> tuple[Moments, Covariance]:
-        return self.moments, self.covariance
+    def measure(self, network: Network, choice: Choice, **settings: Any) -> Measurement:
+        return Measurement(self.moments, self.covariance)
 
 
 @dataclass(frozen=True, eq=False)

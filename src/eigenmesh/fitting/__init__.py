@@ -11,6 +11,7 @@ from eigenmesh.fitting.problem import (
     ColumnData,
     Data,
     DataFacts,
+    Measurement,
     NodeData,
     Size,
     Spread,

@@ -11,12 +11,12 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.averaging import name_of
-from eigenmesh.data import Choice, ColumnMoments, Covariance, Gram, Moments, lifted
+from eigenmesh.data import Choice, Covariance, Gram, Moments, lifted
 from eigenmesh.errors import TransportError
 from eigenmesh.events import EventLog, LinkTraffic, Started
 from eigenmesh.fitting.prepare import Prepared, prepare
-from eigenmesh.fitting.problem import ColumnData, DataFacts, NodeData
-from eigenmesh.fitting.stream import BatchSums, StreamCovariance, StreamData
+from eigenmesh.fitting.problem import BatchSums, ColumnData, DataFacts, NodeData
+from eigenmesh.fitting.stream import StreamData
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.iteration import Result, run, run_to_fraction
 from eigenmesh.model import Model
@@ -221,7 +221,7 @@ def fit(
         prepared.choice,
         components,
         scores,
-        prepared.covariance.checked if isinstance(prepared.covariance, StreamCovariance) else None,
+        prepared.checked,
     )
 
 
@@ -285,10 +285,10 @@ def fit_at_every_node(
     fits = run_nodes(data.facts.n_nodes, node)
     everyone = np.concatenate([each.result.node_components for each in fits])
     first = replace(fits[0], result=replace(fits[0].result, node_components=everyone))
-    if not isinstance(data, ColumnData) or not isinstance(first.moments, ColumnMoments):
+    if not isinstance(data, ColumnData) or first.moments.agreed is None:
         return first
-    order = data.columns.order
-    moments = ColumnMoments.together([each.moments for each in fits], order, first.moments)
+    order, own = data.columns.order, [each.moments for each in fits]
+    moments = Moments.of_columns(own, order, data.columns.n_samples, first.moments.agreed)
     components = np.concatenate([each.components for each in fits], axis=1)[:, order]
     return replace(first, facts=data.facts, moments=moments, components=components)
 

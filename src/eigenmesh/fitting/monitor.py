@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eigenmesh.arrays import Array, like, namespace, to_numpy
-from eigenmesh.data import Moments, Shards, distances, listed_columns, scaled_mean, spe_limit, t2_limit
+from eigenmesh.data import Moments, Partition, distances, listed_columns, scaled_mean, spe_limit, t2_limit
 from eigenmesh.errors import warn_user
 from eigenmesh.events import BatchChecked
 
@@ -248,14 +248,14 @@ def renewed(monitor: Monitor | None, components: np.ndarray, variances: np.ndarr
 MOST_SHARE = 0.9
 
 
-def warn_of_columns(shards: Shards, moments: Moments) -> None:
+def warn_of_columns(shards: Partition, moments: Moments) -> None:
     """Warn about suspicious pooled variances of named columns, only at the first node."""
     if 0 in shards.ids and shards.feature_names is not None:
         for finding in _findings(shards, shards.feature_names, moments):
             warn_user(finding)
 
 
-def _findings(shards: Shards, names: tuple[str, ...], moments: Moments) -> Iterator[str]:
+def _findings(shards: Partition, names: tuple[str, ...], moments: Moments) -> Iterator[str]:
     """Warnings about a column that dominates all others, and about columns of files that are constant at all nodes."""
     share = moments.variance / moments.variance.sum()
     largest = int(np.argmax(share))

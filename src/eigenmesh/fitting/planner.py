@@ -14,7 +14,7 @@ from scipy import sparse
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import ITEM_BYTES
 from eigenmesh.averaging import Average, Averaging, Integers, PushSumAverage, Tree, name_of
-from eigenmesh.data import HOST, Covariance, CovarianceKind, Formed, Missing, Moments, Scaling, Shards
+from eigenmesh.data import HOST, Covariance, CovarianceKind, Formed, Missing, Moments, Partition, Scaling, Shards
 from eigenmesh.errors import DataError, EigenmeshError
 from eigenmesh.events import EventLog, Planned, Record, on_record
 from eigenmesh.fitting import networks as net
@@ -145,7 +145,7 @@ class Rehearsal:
     prepared: Prepared
     set_up: list[NetworkCall]
     rehearsed: Rehearsed
-    samples: Shards
+    samples: Partition
     made_up: bool
 
 
@@ -160,7 +160,7 @@ class _Recorded(NodeData):
         self.networks.append(net.recording(self.weights, averaging))
         return self.networks[-1]
 
-    def _moments(self, shards: Shards, network: Network, scale: Scaling, missing: Missing) -> Moments:
+    def _moments(self, shards: Partition, network: Network, scale: Scaling, missing: Missing) -> Moments:
         return self.known or super()._moments(shards, network, scale, missing)
 
 
@@ -200,14 +200,14 @@ def _rows_to_copy(n_features: int, k: int) -> int:
     return min(max(USUAL_ROWS, 4 * k, USUAL_NUMBERS // n_features), max(4 * k, MOST_NUMBERS // n_features))
 
 
-def _rehearse(request: Request, copy: _Recorded, samples: Shards, made_up: bool = False) -> Rehearsal:
+def _rehearse(request: Request, copy: _Recorded, samples: Partition, made_up: bool = False) -> Rehearsal:
     prepared = prepare(request, copy)
     network = copy.networks[-1]
     set_up = list(network.calls)
     return Rehearsal(prepared, set_up, _rehearsed(prepared, network), samples, made_up)
 
 
-def _rehearse_with_all_moments(request: Request, data: NodeData, copy: _Recorded, samples: Shards) -> Rehearsal:
+def _rehearse_with_all_moments(request: Request, data: NodeData, copy: _Recorded, samples: Partition) -> Rehearsal:
     """Compute the moments of all samples, which raises the errors of a fit, and use the copy for the rest."""
     whole = _Recorded(data.shards, data.weights)
     moments = prepare(replace(request, covariance=CovarianceKind.CHUNKED), whole).moments
@@ -216,7 +216,7 @@ def _rehearse_with_all_moments(request: Request, data: NodeData, copy: _Recorded
     return replace(rehearsal, set_up=whole.networks[-1].calls)
 
 
-def _pooled(shards: Shards) -> Shards:
+def _pooled(shards: Partition) -> Shards:
     """The rows of all nodes in this process at one node."""
     rows = [block.read(slice(None)) for block in shards.moved(HOST).blocks]
     return Shards.from_list([sparse.csr_array(sparse.vstack(rows)) if shards.is_sparse else np.concatenate(rows)])
@@ -281,7 +281,7 @@ def _leading_directions(covariance: Covariance, components: np.ndarray) -> np.nd
     return np.asarray(np.linalg.qr(np.hstack([components.T, block[:, k:]]))[0])
 
 
-def _projected(samples: Shards, moments: Moments, Q: np.ndarray) -> np.ndarray:
+def _projected(samples: Partition, moments: Moments, Q: np.ndarray) -> np.ndarray:
     """``Q^T C_i Q`` of the nodes in this process: (nodes, r, r)."""
     centring = moments.centring(len(samples.blocks))
     matrices = np.zeros((len(samples.blocks), Q.shape[1], Q.shape[1]))

@@ -10,8 +10,7 @@ from eigenmesh.averaging import AllReduce, Averaging, Integers, PushSum, Tree, n
 from eigenmesh.data import Choice, Covariance, Moments
 from eigenmesh.errors import DataError, InputError, TransportError
 from eigenmesh.fitting.networks import add_masks, in_integers, require_enough_nodes
-from eigenmesh.fitting.problem import Data, DataFacts, Size, draw_seed
-from eigenmesh.fitting.stream import StreamCovariance
+from eigenmesh.fitting.problem import BatchSums, Data, DataFacts, Size, draw_seed
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks import Network, Traffic
 from eigenmesh.settings import Costs, Request, expected_components
@@ -59,6 +58,8 @@ class Prepared:
         Seed of the start: as requested, or drawn by all nodes together.
     set_up : Traffic
         Traffic so far.
+    checked : BatchSums or None
+        Sums of the monitor of a stream.
     """
 
     request: Request
@@ -73,6 +74,7 @@ class Prepared:
     seed: int
     set_up: Traffic
     weights: Weights | NetworkSequence
+    checked: BatchSums | None = None
 
     @property
     def largest_k(self) -> int:
@@ -149,18 +151,17 @@ def prepare(request: Request, data: Data) -> Prepared:
         add_masks(network)
     # All nodes must centre about the same point: where means are large, even the last digits of a mean matter.
     with network.over_tree():
-        moments, covariance = data.measure(
+        moments, covariance, known, checked = data.measure(
             network, choice, scale=request.scale, missing=request.missing, device=request.device
         )
     if decision.counting is not None:
         _require_counted(decision.size, moments)
     network.learn_scales(moments.diagonal, moments.total_variance)
     wanted = request.components(int(moments.n_samples), moments.n_features)
-    if isinstance(covariance, StreamCovariance):
-        solver = warm(solver, wanted, covariance.known)
+    solver = warm(solver, wanted, known)
     seed = draw_seed(network, covariance) if request.seed is None else request.seed
     chosen = (wanted, solver, averaging, network, moments, covariance, choice, seed)
-    return Prepared(request, data.facts, *chosen, network.traffic.copy(), data.weights)
+    return Prepared(request, data.facts, *chosen, network.traffic.copy(), data.weights, checked)
 
 
 def _require_counted(counted: Size, moments: Moments) -> None:

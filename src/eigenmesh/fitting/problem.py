@@ -32,7 +32,7 @@ from eigenmesh.fitting.networks import (
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks import Changing, Network
 from eigenmesh.settings import DRAWN_FROM, Request
-from eigenmesh.solvers import Solver
+from eigenmesh.solvers import Known, Solver
 from eigenmesh.transports import Transport
 from eigenmesh.words import canonical_name, find_name
 
@@ -109,6 +109,26 @@ GPU_PASS_COST = 4.0
 FILL_OF_GPU = 0.8
 
 
+class BatchSums(NamedTuple):
+    """Sums over a batch, (width of the monitor,), and the variance that the last components explain."""
+
+    sums: np.ndarray
+    explained: float
+
+
+class Measurement(NamedTuple):
+    """Pooled moments, and the covariance of every node in this process.
+
+    known, checked : of a stream whose average of the moments included them, a space and its image, and the sums of the
+    monitor.
+    """
+
+    moments: data.Moments
+    covariance: data.Covariance
+    known: Known | None = None
+    checked: BatchSums | None = None
+
+
 class Data(Protocol):
     """The interface of samples for ``prepare``, wherever they are stored."""
 
@@ -145,7 +165,7 @@ class Data(Protocol):
 
     def measure(
         self, network: Network, choice: data.Choice, *, scale: data.Scaling, missing: data.Missing, device: str | None
-    ) -> tuple[data.Moments, data.Covariance]:
+    ) -> Measurement:
         """Pooled moments, and the covariance of every node in this process."""
         ...
 
@@ -158,7 +178,7 @@ class NodeData:
     ``topology`` are what users call the data and the network, for tables and pages.
     """
 
-    shards: data.Shards
+    shards: data.Partition
     weights: Weights | NetworkSequence
     transport: Transport | None = None
     split: str | None = field(default=None, kw_only=True)
@@ -240,21 +260,21 @@ class NodeData:
 
     def measure(
         self, network: Network, choice: data.Choice, *, scale: data.Scaling, missing: data.Missing, device: str | None
-    ) -> tuple[data.Moments, data.Covariance]:
+    ) -> Measurement:
         """One average for the moments, two if means are large; then the covariances, without messages."""
         place = self._place(device, network)
         shards = self.shards.moved(place)
         moments = self._moments(shards, network, scale, missing)
         warn_of_columns(self.shards, moments)
-        return moments, self._covariance(shards, moments, choice, place)
+        return Measurement(moments, self._covariance(shards, moments, choice, place))
 
     def _moments(
-        self, shards: data.Shards, network: Network, scale: data.Scaling, missing: data.Missing
+        self, shards: data.Partition, network: Network, scale: data.Scaling, missing: data.Missing
     ) -> data.Moments:
         return data.pooled_moments(shards, network, scale=scale, missing=missing, resolution=network.resolution)
 
     def _covariance(
-        self, shards: data.Shards, moments: data.Moments, choice: data.Choice, place: data.Place
+        self, shards: data.Partition, moments: data.Moments, choice: data.Choice, place: data.Place
     ) -> data.Covariance:
         if choice.each:
             return data.covariance_of_each(shards, moments, choice.each, place)
@@ -345,7 +365,7 @@ def _text(words: np.ndarray) -> bytes:
 
 
 # What is split over the nodes, and the class that holds it.
-PARTITIONS: dict[str, type[data.Shards]] = {"samples": data.Shards, "features": data.FeatureShards}
+PARTITIONS: dict[str, type[data.Partition]] = {"samples": data.Shards, "features": data.FeatureShards}
 
 
 @dataclass(frozen=True, eq=False)
@@ -413,21 +433,20 @@ class ColumnData(NodeData):
 
     def measure(
         self, network: Network, choice: data.Choice, *, scale: data.Scaling, missing: data.Missing, device: str | None
-    ) -> tuple[data.Moments, data.Covariance]:
+    ) -> Measurement:
         """Moments of each node's own columns, without messages; then the nodes agree on N, ids, d and the trace."""
         shards, place = self.columns, self._place(device, network)
         each = tuple(data.own_moments(shards.take([node]), scale=scale, missing=missing) for node in shards.ids)
         shares = np.array([[float(len(one.mean)), one.total_variance] for one in each])
         d, total = shards.n_nodes * agree_on_samples(network, shards, shares)
         _require_variance(total, network.resolution, scale)
-        own = shards.n_samples, each[0].mean, each[0].variance
-        agreed = data.ColumnMoments(*own, total=float(total), n_columns=int(np.rint(d)))
-        moments = data.ColumnMoments.together(each, shards.order, agreed)
-        return moments, data.Gram.of(shards.moved(place), each, choice.each, place)
+        agreed = data.OfSplitColumns(float(total), int(np.rint(d)))
+        moments = data.Moments.of_columns(each, shards.order, shards.n_samples, agreed)
+        return Measurement(moments, data.Gram.of(shards.moved(place), each, choice.each, place))
 
 
 def node_data(
-    shards: data.Shards,
+    shards: data.Partition,
     weights: Weights | NetworkSequence,
     transport: Transport | None = None,
     split: str | None = None,
@@ -495,7 +514,7 @@ class Spread:
         vars(self).update(topology=topology, n_nodes=n_nodes, weights=weights, partition=partition)
 
     @property
-    def kind(self) -> type[data.Shards]:
+    def kind(self) -> type[data.Partition]:
         """The class of the data: shards of rows or, if columns are split, of columns."""
         return PARTITIONS[self.partition]
 
@@ -521,7 +540,7 @@ class Spread:
         sizes = len(rule.sizes) if isinstance(rule, data.SizesSplit) else None
         return count_nodes(self.topology if self.links is None else self.links, self.n_nodes or sizes, n_parts)
 
-    def over(self, shards: data.Shards, name: str = "", split: str | None = None) -> NodeData:
+    def over(self, shards: data.Partition, name: str = "", split: str | None = None) -> NodeData:
         """The samples, with the network of their nodes. Nodes of a file of links are matched by name, or give names."""
         if self.n_nodes not in (None, shards.n_nodes):
             raise InputError(
@@ -571,7 +590,7 @@ class Spread:
         ``weights`` has one array per part, in a list or a dict with their names: how many samples each row stands for.
         ``options`` are those of ``read_table``.
         """
-        shards = parts if isinstance(parts, data.Shards) else self._shards_of(parts, options)
+        shards = parts if isinstance(parts, data.Partition) else self._shards_of(parts, options)
         if type(shards) is not self.kind:
             raise InputError(
                 f"partition = {self.partition!r} is for {self.kind.__name__}; got {type(shards).__name__}."
@@ -585,7 +604,7 @@ class Spread:
             shards = shards.weighted(list(weights))
         return self.over(shards)
 
-    def _shards_of(self, parts: Any, options: Mapping[str, Any]) -> data.Shards:
+    def _shards_of(self, parts: Any, options: Mapping[str, Any]) -> data.Partition:
         names, held = (tuple(map(str, parts)), list(parts.values())) if isinstance(parts, Mapping) else (None, parts)
         if not all(isinstance(part, str | os.PathLike) for part in held):
             return self.kind.from_list(list(held), node_names=names)
@@ -599,7 +618,7 @@ class Spread:
         """The samples of this process, which a transport makes one node; ``names`` are those of all nodes."""
         return self.over(self.own_shards(table, names), table.name, split)
 
-    def own_shards(self, table: data.Table, names: Sequence[str] | None = None) -> data.Shards:
+    def own_shards(self, table: data.Table, names: Sequence[str] | None = None) -> data.Partition:
         """The samples of this process, without a network."""
         transport = cast(Transport, self.transport)
         held: dict[str, Any] = {"ids": [transport.rank], "n_nodes": transport.size, "node_names": names}

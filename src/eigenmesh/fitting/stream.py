@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from eigenmesh import data as samples
 from eigenmesh.arrays import everywhere, to_numpy
 from eigenmesh.averaging import Averaging
-from eigenmesh.data import Choice, Covariance, Missing, Moments, Running, RunningCovariance, Scaling
+from eigenmesh.data import Choice, Missing, Moments, Running, RunningCovariance, Scaling
 from eigenmesh.errors import InputError, TooFewSamplesError
 from eigenmesh.fitting.matching import common_settings, described, require_same_settings
 from eigenmesh.fitting.monitor import Monitor
 from eigenmesh.fitting.networks import counting_network, network_over, with_exact_averages
-from eigenmesh.fitting.problem import DataFacts, Size
+from eigenmesh.fitting.problem import BatchSums, DataFacts, Measurement, Size
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.masking import MIN_SITES
 from eigenmesh.networks import Network, Traffic
@@ -26,21 +26,6 @@ from eigenmesh.transports import Transport
 
 # With masks, at least three nodes must have this many new samples, or the batch has to wait.
 LEAST_NEW = 10
-
-
-@dataclass(frozen=True, eq=False)
-class StreamCovariance(RunningCovariance):
-    """The covariances of a stream and, if the average of the moments included it, C times a basis."""
-
-    known: Known | None = None
-    checked: BatchSums | None = None
-
-
-class BatchSums(NamedTuple):
-    """Sums over a batch, (width of the monitor,), and the variance that the last components explain."""
-
-    sums: np.ndarray
-    explained: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +143,7 @@ class StreamData:
 
     def measure(
         self, network: Network, choice: Choice, *, scale: Scaling, missing: Missing, device: str | None
-    ) -> tuple[Moments, Covariance]:
+    ) -> Measurement:
         """One average, which also gives C times the space of the last fit; one more for the first batch.
 
         With c the last pooled mean, a node sends ``[(S_i + n_i (m_i - c)(m_i - c)^T) X, n_i (m_i - c)]``, the squared
@@ -197,7 +182,8 @@ class StreamData:
             rounded = network.resolution * np.linalg.norm(np.broadcast_to(1 / np.asarray(after), d)) / (count - 1)
             known = known if rounded <= np.finfo(np.float64).eps * moments.total_variance else None
         rest = 0.0 if moments.rest is None else moments.rest
-        return moments, StreamCovariance(self.nodes, moments.mean, factor, after, rest, known, checked)
+        covariance = RunningCovariance(self.nodes, moments.mean, factor, after, rest)
+        return Measurement(moments, covariance, known, checked)
 
     def _products_and_sums(self, X: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What nodes in this process send: products (nodes, d, w), and deviations, squares and counts (nodes, n)."""

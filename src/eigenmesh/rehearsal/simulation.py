@@ -24,6 +24,7 @@ from eigenmesh.data import (
     Covariance,
     Moments,
     OneByOne,
+    Partition,
     Place,
     Shards,
     build_covariance,
@@ -147,7 +148,7 @@ class TimedData(NodeData):
         self.networks.append(network)
         return network
 
-    def _covariance(self, shards: Shards, moments: Moments, choice: Choice, place: Place) -> Covariance:
+    def _covariance(self, shards: Partition, moments: Moments, choice: Choice, place: Place) -> Covariance:
         # One covariance per node, so that each can be timed.
         began, timed = time.perf_counter(), self.networks[-1]
         pairs = zip(shards.ids, choice.each, strict=True)

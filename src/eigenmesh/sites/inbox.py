@@ -16,8 +16,8 @@ from scipy import sparse
 from eigenmesh.atomic_write import save_json
 from eigenmesh.data import (
     MatrixSource,
+    Partition,
     Samples,
-    Shards,
     Table,
     aligned,
     column_label,
@@ -319,7 +319,7 @@ class Batch:
         late = n_new > 0 and n_new + ledger.n_new >= least and time.monotonic() - self.since >= settings.every_s
         return begun or enough or late
 
-    def data(self, shards: Shards, weights: Weights, transport: TlsTransport) -> NodeData:
+    def data(self, shards: Partition, weights: Weights, transport: TlsTransport) -> NodeData:
         settings, wanted = self.site.settings, self.site.settings.asked.n_components
         least = max(settings.asked.min_samples, wanted + 1 if isinstance(wanted, int) else 2)
         return BatchData(shards, weights, transport, self.ledger.n_new, settings.min_new_samples, least)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from eigenmesh.data import Shards, Source, Table
+from eigenmesh.data import Partition, Shards, Source, Table
 from eigenmesh.errors import (
     AbortedError,
     DeadlineError,
@@ -114,7 +114,7 @@ class OwnSamples(Protocol):
     def settle(self, transport: TlsTransport) -> Table:
         """The samples of the run, which no longer change after this call; all sites call it first."""
 
-    def data(self, shards: Shards, weights: Weights, transport: TlsTransport) -> Data:
+    def data(self, shards: Partition, weights: Weights, transport: TlsTransport) -> Data:
         """These samples at their node of the network."""
 
     def start(self) -> np.ndarray | None:
@@ -140,7 +140,7 @@ class OneFile:
         """The table as it was read at the start."""
         return self.table
 
-    def data(self, shards: Shards, weights: Weights, transport: TlsTransport) -> Data:
+    def data(self, shards: Partition, weights: Weights, transport: TlsTransport) -> Data:
         """The rows of the file, at this node."""
         return node_data(shards, weights, transport)
 

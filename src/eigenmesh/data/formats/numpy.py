@@ -1,173 +1,67 @@
-"""Data files, verified by checksum: from $EIGENMESH_DATA or the user's cache, or rebuilt from the public originals."""
+"""Arrays of NumPy and sparse matrices of SciPy: .npy and .npz."""
 
 from __future__ import annotations
 
-import contextlib
-import gzip
-import hashlib
-import io
-import math
-import os
-import struct
-import sys
-import tarfile
-import time
-import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import zipfile
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 
-from eigenmesh.atomic_write import save_arrays
+from eigenmesh.data.block import MatrixColumns, Table, table_of
+from eigenmesh.data.source import Samples, TableOptions, as_source
 from eigenmesh.errors import UnreadableFileError
+from eigenmesh.model import is_model
 
-FOLDER_VARIABLE = "EIGENMESH_DATA"
-
-_MNIST_FILES = {
-    "images": "train-images-idx3-ubyte.gz",
-    "labels": "train-labels-idx1-ubyte.gz",
-    "test_images": "t10k-images-idx3-ubyte.gz",
-    "test_labels": "t10k-labels-idx1-ubyte.gz",
-}
+# Names of samples and of labels in an archive.
+SAMPLES = ("X", "data", "images")
+LABELS = ("y", "labels", "label", "site", "target")
 
 
-@dataclass(frozen=True)
-class Archive:
-    """One .npz file of a data set.
-
-    sha256: of the published file. content_sha256: of its arrays; a rebuilt file has the same, although its compression
-    may differ between machines. rebuild: makes the arrays from the public originals; None if that is not possible.
-    """
-
-    file: str
-    sha256: str
-    content_sha256: str
-    rebuild: Callable[[], dict[str, np.ndarray]] | None = None
+def read_npy(file: Path, options: TableOptions) -> Table:
+    """Table of a memory-mapped .npy file."""
+    source = as_source(np.lib.format.open_memmap(file, mode="r"), str(file))
+    return table_of(MatrixColumns(source, str(file)), options, str(file))
 
 
-def find_archive(archive: Archive) -> Path:
-    """Path of a verified copy. Without one, the data are downloaded and rebuilt into the cache."""
-    given = os.environ.get(FOLDER_VARIABLE)
-    folders = [*([Path(given)] if given else []), cache_folder()]
-    for path in (folder / archive.file for folder in folders):
-        if path.is_file():
-            _verify(path, archive)
-            return path
-    places = " or ".join(map(str, folders)) + ("" if given else f" (or set {FOLDER_VARIABLE} to its folder)")
-    missing = f"{archive.file} was not found; put it into {places}, sha256 {archive.sha256}"
-    if archive.rebuild is None:
-        raise UnreadableFileError(f"{missing}. It cannot be downloaded automatically.")
-    try:
-        arrays = archive.rebuild()
-    except UnreadableFileError as error:
-        raise UnreadableFileError(f"{missing}. The download failed: {error}") from error
-    if content_sha256(arrays) != archive.content_sha256:
-        raise UnreadableFileError(f"{missing}. The download has other contents than {archive.file}.")
-    path = cache_folder() / archive.file
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_arrays(path, arrays)
-    except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be written ({error}); make its folder writable.") from error
-    return path
+def read_npz(file: Path, options: TableOptions) -> Table:
+    """Table of a sparse matrix, or of an archive of arrays with labels and names."""
+    if not zipfile.is_zipfile(file):
+        # NumPy takes such a file for a pickle, and its error explains how to load that despite the danger.
+        raise ValueError("it is not a zip file, or only the beginning of one")
+    # NumPy would not close a file that it cannot read.
+    with open(file, "rb") as content, np.load(content, allow_pickle=False) as archive:
+        if is_model(archive.files):
+            fix = f"to project samples onto its components: eigenmesh transform SAMPLES --model {file} --out scores.csv"
+            raise UnreadableFileError(f"{file} is a saved model, which has no samples; {fix}")
+        if {"format", "shape", "data"} <= set(archive.files):
+            source, labels = as_source(scipy.sparse.load_npz(file), str(file)), None
+        else:
+            X = _find_samples(archive, file)
+            names = archive["feature_names"] if "feature_names" in archive.files else np.empty(0)
+            feature_names = tuple(str(name) for name in names) if names.shape == X.shape[1:] else None
+            source, labels = as_source(X, str(file), feature_names), _find_labels(archive, len(X))
+    table = table_of(MatrixColumns(source, str(file)), options, str(file))
+    return replace(table, labels=labels) if table.labels is None else table
 
 
-def cache_folder() -> Path:
-    """The user's cache: %LOCALAPPDATA% on Windows, otherwise $XDG_CACHE_HOME or ~/.cache."""
-    windows = sys.platform == "win32"
-    variable, usual = ("LOCALAPPDATA", "AppData/Local") if windows else ("XDG_CACHE_HOME", ".cache")
-    return Path(os.environ.get(variable) or Path.home() / usual) / "eigenmesh"
+def _find_samples(archive: Any, file: Path) -> Samples:
+    matrices = [name for name in SAMPLES if name in archive.files][:1]
+    matrices = matrices or [name for name in archive.files if archive[name].ndim == 2]
+    if len(matrices) != 1:
+        wanted, found = ", ".join(SAMPLES), ", ".join(archive.files) or "nothing"
+        raise UnreadableFileError(f"{file} needs one 2-D array, or one of the names {wanted}; it has {found}.")
+    return archive[matrices[0]]
 
 
-def content_sha256(arrays: Mapping[str, np.ndarray]) -> str:
-    """Checksum of arrays by name, dtype, shape and bytes; the file format does not matter."""
-    digest = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
-
-
-def _verify(path: Path, archive: Archive) -> None:
-    with path.open("rb") as handle:
-        found = hashlib.file_digest(handle, "sha256").hexdigest()
-    if found == archive.sha256:
-        return
-    # Broken files make NumPy and zipfile raise many kinds of exceptions.
-    with contextlib.suppress(Exception), open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-        if content_sha256(arrays) == archive.content_sha256:
-            return
-    raise UnreadableFileError(f"{path} has sha256 {found}, expected {archive.sha256}; delete it and download it again.")
-
-
-def mnist_originals(base_url: str = "https://ossci-datasets.s3.amazonaws.com/mnist/") -> dict[str, np.ndarray]:
-    """The four gzipped IDX files of LeCun, Cortes and Burges: images (n, 784) and labels (n,), uint8."""
-    arrays = {}
-    for name, file in _MNIST_FILES.items():
-        packed = fetch(f"{base_url}{file}", max_bytes=2**25)
-        try:
-            with gzip.GzipFile(fileobj=io.BytesIO(packed)) as unzipped:
-                array = _read_idx(unzipped.read(2**27), file)
-        except (OSError, EOFError, zlib.error, struct.error) as error:
-            raise UnreadableFileError(f"{base_url}{file} is not a gzip file of the IDX format ({error}).") from error
-        arrays[name] = array.reshape(len(array), -1) if array.ndim > 1 else array
-    return arrays
-
-
-def cifar10_originals(base_url: str = "https://www.cs.toronto.edu/~kriz/") -> dict[str, np.ndarray]:
-    """The batches of Krizhevsky, Nair and Hinton, the test batch last: grey images (n, 1024), labels (n,), uint8."""
-    url = f"{base_url}cifar-10-binary.tar.gz"
-    packed = fetch(url, max_bytes=2**28)
-    names = [*(f"data_batch_{batch}.bin" for batch in range(1, 6)), "test_batch.bin"]
-    try:
-        with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as tar:
-            members = [tar.extractfile(f"cifar-10-batches-bin/{name}") for name in names]
-            content = b"".join(member.read(2**26) for member in members if member is not None)
-        records = np.frombuffer(content, dtype=np.uint8).reshape(-1, 1 + 3 * 1024)
-    except (tarfile.TarError, OSError, KeyError, EOFError, ValueError, zlib.error) as error:
-        raise UnreadableFileError(f"{url} is not the expected tar file ({error}).") from error
-    return {"images": _grey(records[:, 1:]), "labels": records[:, 0].copy()}
-
-
-def fetch(url: str, max_bytes: int, deadline_s: float = 900.0) -> bytes:
-    """Content of a URL, at most max_bytes, within deadline_s."""
-    # Imported only here: most users never download.
-    import http.client
-    import urllib.request
-
-    end = time.monotonic() + deadline_s
-    content = bytearray()
-    try:
-        with urllib.request.urlopen(url, timeout=30.0) as response:
-            while piece := response.read(2**20):
-                content += piece
-                if len(content) > max_bytes:
-                    raise UnreadableFileError(f"{url} is larger than the {max_bytes} bytes allowed.")
-                if time.monotonic() > end:
-                    raise UnreadableFileError(f"{url} took longer than {deadline_s:g} s.")
-    except UnreadableFileError:
-        raise
-    except (OSError, http.client.HTTPException) as error:
-        raise UnreadableFileError(f"{url} cannot be reached ({error}).") from error
-    return bytes(content)
-
-
-def _read_idx(content: bytes, name: str) -> np.ndarray:
-    """Array of an IDX file of bytes: two zeros, type 8, number of axes, the axes as big-endian uint32."""
-    n_axes = content[3] if content[:3] == b"\0\0\x08" else 0
-    start = 4 + 4 * n_axes
-    shape = struct.unpack(f">{n_axes}I", content[4:start])
-    if not n_axes or len(content) != start + math.prod(shape):
-        raise UnreadableFileError(f"{name} is not an IDX file of bytes.")
-    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
-
-
-def _grey(colours: np.ndarray) -> np.ndarray:
-    """ITU-R BT.601 luma, rounded to nearest: (n, 3 x 1024) -> (n, 1024), a batch at a time to save memory."""
-    grey = np.empty((len(colours), 1024), dtype=np.uint8)
-    for start in range(0, len(colours), 10_000):
-        red, green, blue = colours[start : start + 10_000].reshape(-1, 3, 1024).swapaxes(0, 1).astype(np.uint32)
-        grey[start : start + 10_000] = (299 * red + 587 * green + 114 * blue + 500) // 1000
-    return grey
+def _find_labels(archive: Any, n_samples: int) -> np.ndarray | None:
+    for name in LABELS:
+        labels = archive[name] if name in archive.files else np.empty(())
+        if labels.shape != (n_samples,):
+            continue
+        if f"{name}_names" in archive.files and labels.dtype.kind in "iu":
+            return np.asarray(archive[f"{name}_names"][labels])
+        return np.asarray(labels)
+    return None

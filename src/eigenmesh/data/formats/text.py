@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -154,36 +154,21 @@ def _doubt(rows: Sequence[Sequence[str]], decimal: str) -> str | None:
     return f"has the numbers {shown}, but counts as a header, because {first[words[0]]!r} is not a number; {fix}."
 
 
+@np.errstate(invalid="ignore")  # differences of fields that are infinite
 def _looks_like_names(rows: Sequence[Sequence[str]], decimal: str) -> bool:
     """Whether the numbers in the first row are names, as years and wavelengths are: no other row is like it.
 
     No two are equal; and they are whole, or rise or fall by equal steps, or are many and rise or fall.
     """
-    first, *below = [[number(text, decimal) for text in row] for row in rows]
-    if len(first) < FEWEST_NAMES or len(set(first)) < len(first):
+    values = np.array([[number(text, decimal) for text in row] for row in rows], dtype=np.float64)
+    if values.shape[1] < FEWEST_NAMES or len(set(values[0])) < values.shape[1]:
         return False
-    looks = (_is_whole, _is_even, _is_ordered)
-    return any(is_so(first) and not any(map(is_so, below)) for is_so in looks)
-
-
-def _steps(values: Sequence[float | None]) -> list[float]:
-    """Differences between neighbours; NaN next to a field that is missing or not a number."""
-    plain = [math.nan if value is None else value for value in values]
-    return [after - before for before, after in pairwise(plain)]
-
-
-def _is_even(values: Sequence[float | None]) -> bool:
-    steps = _steps(values)
-    return steps[0] != 0 and all(math.isclose(step, steps[0], rel_tol=1e-6) for step in steps)
-
-
-def _is_ordered(values: Sequence[float | None]) -> bool:
-    steps = _steps(values)
-    return len(values) >= MANY_NAMES and (all(step > 0 for step in steps) or all(step < 0 for step in steps))
-
-
-def _is_whole(values: Sequence[float | None]) -> bool:
-    return all(value is not None and value.is_integer() for value in values)
+    steps = np.diff(values, axis=1)
+    even = (steps[:, 0] != 0) & np.isclose(steps, steps[:, :1], rtol=1e-6, atol=0).all(axis=1)
+    ordered = ((steps > 0).all(axis=1) | (steps < 0).all(axis=1)) & (values.shape[1] >= MANY_NAMES)
+    # For each property, whether each row has it; missing entries have none.
+    looks = (values == np.floor(values)).all(axis=1), even, ordered
+    return any(look[0] and not look[1:].any() for look in looks)
 
 
 def read_csv(file: Path, options: TableOptions) -> Table:
