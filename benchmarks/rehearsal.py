@@ -36,8 +36,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from peers import delay, measure
 
 from eigenmesh.rehearsal.conditions import Conditions, LinkQuality
+from eigenmesh.rehearsal.fits import made_up
 from eigenmesh.rehearsal.forecast import RunForecast, forecast
-from eigenmesh.rehearsal.simulation import made_up
 from eigenmesh.sites import Address, NetworkFile, RunSettings, in_order, read_network_file
 from eigenmesh.sites.audit import read_audit
 from eigenmesh.sites.network_file import NetworkSite

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import heapq
 import json
 import logging
 import math
@@ -13,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from random import Random
 from typing import Any, NamedTuple, Self, TypeAlias, get_type_hints
 
 from eigenmesh.errors import UnreadableFileError
@@ -26,7 +24,7 @@ VERSION = 1
 
 
 class Started(NamedTuple):
-    """A fit starts, on these nodes and links; ``n_components`` is K, or the share of the variance to explain."""
+    """A fit starts, on these nodes and links. ``n_components`` is K, or the share of the variance to explain."""
 
     solver: str
     averaging: str
@@ -39,7 +37,7 @@ class Started(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """The planner's forecast of the fit that starts next, with ``latency_s`` per round; infinite if tol is missed."""
+    """The planner's forecast of the fit that starts next, with ``latency_s`` per round, infinite if tol is missed."""
 
     rounds: float
     bytes: float
@@ -83,7 +81,7 @@ class CertificateInWords(NamedTuple):
 class BatchChecked(NamedTuple):
     """A batch of a stream compared with the batches before it: the variance that the last components lose, and alarms.
 
-    ``t2_share`` and ``spe_share`` are the shares of samples above the limits of T2 and SPE; 1 % is normal.
+    ``t2_share`` and ``spe_share`` are the shares of samples above the limits of T2 and SPE. 1 % is normal.
     """
 
     batch: int
@@ -113,7 +111,7 @@ class LinkLatency(NamedTuple):
 
 
 class Members(NamedTuple):
-    """The sites of a run between organisations, as ``site`` knows them; the epoch increases when links are lost."""
+    """The sites of a run between organisations, as ``site`` knows them. The epoch increases when links are lost."""
 
     run: str
     site: str
@@ -134,9 +132,9 @@ class SiteStatus(NamedTuple):
 
 
 class NeighbourStatus(NamedTuple):
-    """One neighbour as seen from this site; bytes count whole frames. Times are seconds since 1970, 0 for never.
+    """One neighbour as seen from this site. Bytes count whole frames. Times are seconds since 1970, 0 for never.
 
-    ``round_trip_s`` is the last known round-trip time; 0 if none is known.
+    ``round_trip_s`` is the last known round-trip time, or 0 if none is known.
     """
 
     name: str
@@ -158,7 +156,7 @@ class Lost(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The last event: done, stopped, parked, aborted or failed; whether the certificate reached tol; and why."""
+    """The last event: done, stopped, parked, aborted or failed, whether the certificate reached tol, and why."""
 
     outcome: str
     converged: bool = False
@@ -207,7 +205,15 @@ class Entry(NamedTuple):
 
 
 def to_json(entry: Entry) -> str:
-    """One line, without newline. NaN becomes null; infinities, which JSON lacks, "Infinity" and "-Infinity"."""
+    """The line of an event in a file, without newline.
+
+    NaN becomes null. Infinities, which JSON lacks, become "Infinity" and "-Infinity".
+
+    Parameters
+    ----------
+    entry : Entry
+        The event and its time.
+    """
     event = entry.event
     if isinstance(event, UnknownEvent):
         kind, version, values = event.kind, event.version, event.fields
@@ -218,7 +224,15 @@ def to_json(entry: Entry) -> str:
 
 
 def from_json(line: str) -> Entry:
-    """The entry of a line. Unknown fields are left out; unknown kinds and newer versions become an UnknownEvent."""
+    """The entry of a line.
+
+    Unknown fields are left out. Unknown kinds and newer versions become an UnknownEvent.
+
+    Parameters
+    ----------
+    line : str
+        A line of a file of events.
+    """
     try:
         values = json.loads(line)
         version, kind, time_s = int(values.pop("version")), str(values.pop("kind")), float(values.pop("time_s"))
@@ -248,7 +262,15 @@ Listener: TypeAlias = Callable[[Entry], Any]
 
 
 class EventLog:
-    """Adds the time to every event and passes it to the listeners in order, one at a time; any thread may emit."""
+    """Adds the time to every event and passes it to the listeners in order, one at a time. Any thread may emit.
+
+    Parameters
+    ----------
+    *listeners : callable
+        Each is called with every entry.
+    clock : callable
+        The time in seconds, since 1970 by default.
+    """
 
     def __init__(self, *listeners: Listener, clock: Callable[[], float] = time.time) -> None:
         self.listeners, self._clock = list(listeners), clock
@@ -256,7 +278,13 @@ class EventLog:
         self._lock = threading.Lock()
 
     def emit(self, event: Event) -> None:
-        """Pass an event to all listeners."""
+        """Pass an event to all listeners.
+
+        Parameters
+        ----------
+        event : Event
+            What has happened.
+        """
         with self._lock:
             if isinstance(event, Started):
                 self._records.clear()
@@ -273,15 +301,28 @@ class EventLog:
 
 
 def on_record(function: Callable[[Record], Any]) -> Listener:
-    """A listener that calls a function with each record of the history, one per check."""
+    """A listener that calls a function with each record of the history, one per check.
+
+    Parameters
+    ----------
+    function : callable
+        It is called with a Record.
+    """
     return lambda entry: function(entry.event) if isinstance(entry.event, Record) else None
 
 
 class JsonlWriter:
-    """A listener that writes each event to a file at once; with ``append``, after the existing lines.
+    """A listener that writes each event to a file at once.
 
-    If the disk fails, it logs a warning and stops writing; the run goes on. A lock on the file, which ends with the
+    If the disk fails, it logs a warning and stops writing, and the run goes on. A lock on the file, which ends with the
     process however it ends, tells readers that somebody still writes to it.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    append : bool
+        Whether to write after the existing lines.
     """
 
     def __init__(self, path: str | os.PathLike[str], append: bool = False) -> None:
@@ -339,7 +380,13 @@ def _lock(file: int, exclusive: bool) -> bool:
 
 
 class EventReader:
-    """Reads a file of events, even while it is written."""
+    """Reads a file of events, even while it is written.
+
+    Parameters
+    ----------
+    path : path-like
+        The file, which need not exist yet.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path, self._position = Path(path), 0
@@ -373,7 +420,15 @@ class EventReader:
 
 @contextmanager
 def event_log(path: Path | None, *listeners: Listener | None) -> Iterator[EventLog]:
-    """A log that also writes to a file, if there is a path. If the code inside raises, the last event reports it."""
+    """A log that also writes to a file. If the code inside raises, the last event reports it.
+
+    Parameters
+    ----------
+    path : Path or None
+        The file of events, if there is one.
+    *listeners : callable or None
+        Each is called with every entry. None is left out.
+    """
     with nullcontext() if path is None else JsonlWriter(path) as writer:
         log = EventLog(*(listener for listener in (*listeners, writer) if listener is not None))
         try:
@@ -384,37 +439,3 @@ def event_log(path: Path | None, *listeners: Listener | None) -> Iterator[EventL
         except BaseException as error:
             log.emit(Ended("failed", message=str(error) or type(error).__name__))
             raise
-
-
-# Virtual time, which jumps from one planned action to the next: hours of a run take a second, and replay exactly.
-
-
-class VirtualTime:
-    """A clock, the actions planned on it, and one random number generator.
-
-    Actions at the same time run in the order in which they were planned, so the seed determines everything.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self.now = 0.0
-        self.random = Random(seed)
-        self._planned: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
-        self._count = 0
-
-    def after(self, delay_s: float, action: Callable[..., object], *arguments: Any) -> None:
-        """Plan an action for ``delay_s`` from now."""
-        self.at(self.now + delay_s, action, *arguments)
-
-    def at(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
-        """Plan an action; if its time has passed, it runs next."""
-        self._count += 1
-        heapq.heappush(self._planned, (max(time, self.now), self._count, action, arguments))
-
-    def run(self, until: float, is_over: Callable[[], bool] = lambda: False) -> bool:
-        """Run the actions until none is planned, the time is up, or ``is_over``; False if the time was up."""
-        while self._planned and not is_over():
-            if self._planned[0][0] > until:
-                return False
-            self.now, _, action, arguments = heapq.heappop(self._planned)
-            action(*arguments)
-        return True

@@ -9,10 +9,11 @@ import numpy as np
 
 from eigenmesh.fitting import Request
 from eigenmesh.rehearsal.conditions import Edges
-from eigenmesh.rehearsal.simulation import FitProblem, SiteFit
+from eigenmesh.rehearsal.fits import FitProblem, SiteFit
+from eigenmesh.rehearsal.virtual_time import WorkClock
 
 if TYPE_CHECKING:
-    from harness.process import FaultyProcess
+    pass
 
 N_SAMPLES, N_FEATURES, N_COMPONENTS, TOL = 30, 5, 2, 1e-6
 
@@ -21,15 +22,12 @@ class SmallFitProblem(FitProblem):
     """The first components of the samples that are drawn with the value of each site."""
 
     compute_s = 0.006
-    max_message_bytes = 1 << 20
     max_journal_bytes = 1e6
 
     def __init__(self, sites: tuple[str, ...], edges: Edges, masked: bool) -> None:
         privacy = "masked" if masked else "open"
-        super().__init__(sites, edges, Request(n_components=N_COMPONENTS, tol=TOL, privacy=privacy))
-
-    def table(self, process: FaultyProcess) -> np.ndarray:
-        return table_of(process.value)
+        request = Request(n_components=N_COMPONENTS, tol=TOL, privacy=privacy)
+        super().__init__(sites, edges, request, lambda process: table_of(process.value), WorkClock({}, {}), 1 << 20)
 
     def fault_of(self, result: SiteFit, members: tuple[str, ...], values: Mapping[str, int], starts: Any) -> str:
         """What is wrong with a result; empty if it is correct, whatever the start."""

@@ -12,7 +12,7 @@ the checks detect.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +35,6 @@ from eigenmesh.protocol.effects import (
 from harness.sums import PRIME, Links, Sum, SumProblem, digest_of, plan, require
 
 if TYPE_CHECKING:
-    from eigenmesh.rehearsal.world import Position
     from harness.process import FaultyProcess
 
 # Tags of rounds towards the root are even, and tags of rounds away from it are odd.
@@ -65,10 +64,10 @@ def without_noise(words: int) -> int:
 class MaskedSumProblem(SumProblem):
     """``n_mixing`` masked sums, each of which depends on the one before."""
 
-    def solver(self, process: FaultyProcess, position: Callable[[], Position]) -> Generator[Any, Any, Sum]:
+    def solver(self, process: FaultyProcess) -> Generator[Any, Any, Sum]:
         """Ask the machine for keys, then for one masked sum after the other."""
         while True:
-            lost, start = position()
+            lost, start = process.world.position(process)
             value = process.value + int.from_bytes(start, "little")
             total, found = yield from self._epoch(process, value, lost)
             if found is not None:

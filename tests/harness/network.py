@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
-from eigenmesh.events import VirtualTime
+from eigenmesh.rehearsal.virtual_time import VirtualTime
 from eigenmesh.rehearsal.world import Link, Process, VirtualNetwork, VirtualStream
 
 # Index of the caller among the two ends of a stream.
@@ -20,10 +20,8 @@ class FaultyNetwork(VirtualNetwork):
     twice_until : by sender and receiver, before this time the listener sees every call twice.
     """
 
-    def __init__(
-        self, time: VirtualTime, listener_of: Callable[[str], Process | None], delay_s: Mapping[Link, float]
-    ) -> None:
-        super().__init__(time, listener_of, delay_s, self._drawn_s)
+    def __init__(self, time: VirtualTime, delay_s: Mapping[Link, float]) -> None:
+        super().__init__(time, delay_s, self._drawn_s)
         self.twice_until: dict[Link, float] = {}
 
     def _drawn_s(self, link: Link, n_bytes: int) -> float:
@@ -41,7 +39,7 @@ class FaultyNetwork(VirtualNetwork):
 
     def open_as(self, caller: Process, target: str) -> int | None:
         """Open a stream in addition to those of the machine, on which the site can misbehave."""
-        listener = self._listener_of(target)
+        listener = self.listener_of(target)
         return None if listener is None else self._connect(None, listener, caller.site).number
 
     def send_as_caller(self, number: int, data: bytes) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,6 @@ from eigenmesh.protocol import Membership, wire
 from eigenmesh.protocol.effects import Begin, Begun, Exchange, MembersChanged, Received, Sign, Signed
 
 if TYPE_CHECKING:
-    from eigenmesh.rehearsal.world import Position
     from harness.process import FaultyProcess
 
 PRIME = (1 << 31) - 1
@@ -86,11 +85,11 @@ class SumProblem:
     def __init__(self, sites: tuple[str, ...], edges: Links, n_mixing: int) -> None:
         self._sites, self._edges, self._n_mixing = sites, edges, n_mixing
 
-    def solver(self, process: FaultyProcess, position: Callable[[], Position]) -> Generator[Any, Any, Sum]:
+    def solver(self, process: FaultyProcess) -> Generator[Any, Any, Sum]:
         """Yield one request to the machine after the other; each answer is sent in."""
         name = process.site
         while True:
-            lost, start = position()
+            lost, start = process.world.position(process)
             value = process.value + int.from_bytes(start, "little")
             epoch = _epoch(name, plan(name, self._sites, self._edges, lost), value, self._n_mixing, lost)
             estimate, found = yield from epoch

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from eigenmesh.events import VirtualTime
 from eigenmesh.protocol import Run, Setup
 from eigenmesh.protocol.effects import Sign
-from eigenmesh.rehearsal.world import Disk, Position, Process, World
+from eigenmesh.rehearsal.conditions import Conditions, Edges
+from eigenmesh.rehearsal.virtual_time import VirtualTime, WorkClock
+from eigenmesh.rehearsal.world import Disk, Process, World
 from harness.adversary import Adversary
 from harness.disk import FaultyDisk
 from harness.faults import Faults
@@ -47,7 +48,6 @@ class FaultWorld(World):
     longest_s : virtual time after which a run counts as hung; many times longer than any wait of the sites.
     """
 
-    max_starts = 12
     longest_s = 600.0
 
     def __init__(self, scenario: Scenario, trace: Callable[[str], None] | None = None, problem: Any = None) -> None:
@@ -59,15 +59,19 @@ class FaultWorld(World):
         self.data_of = dict(self.values)
         delay_s = {link: random.choice((0.001, 0.01, 0.05)) for link in edges}
         super().__init__(
-            FaultyNetwork(time, self._listener, delay_s),
+            FaultyNetwork(time, delay_s),
             problem or sums(sites, edges, scenario.n_mixing),
             sites,
             edges,
+            # This world draws all times itself.
+            Conditions({}, {}),
+            WorkClock({}, {}),
             **WAITS,
             on_loss=scenario.on_loss,
             window_frames=scenario.window_frames,
             masked=scenario.masked,
         )
+        self.max_starts = 12
         self.watch, self._faults = RunWatch(self), Faults(self)
         self.triggers: dict[str, Callable[[bytes], None]] = {}
         self.adversaries: dict[str, Adversary] = {}
@@ -76,7 +80,7 @@ class FaultWorld(World):
         self.slowness = dict.fromkeys(sites, 1.0)
         self.disk_s = {site: random.choice((0.002, 0.02, 0.1)) for site in sites}
 
-    def _listener(self, site: str) -> Process | None:
+    def listener(self, site: str) -> Process | None:
         found = [one for one in self.processes if one.site == site and one.alive]
         return self.time.random.choice(found) if found else None
 
@@ -92,7 +96,7 @@ class FaultWorld(World):
     def setup_of(self, site: str) -> Setup:
         return replace(super().setup_of(site), run=self.runs.get(site, self.run))
 
-    def position(self, process: Process) -> Position:
+    def position(self, process: Process) -> tuple[Edges, bytes]:
         found = super().position(process)
         self.watch.begins(process.site, *found)
         return found
@@ -100,6 +104,9 @@ class FaultWorld(World):
     def asks(self, process: Process, question: Any) -> None:
         if isinstance(question, Sign):
             self.watch.signs(process.site, process.machine.epoch.lost, question.digest)
+
+    def answered(self, process: Process, event: Any) -> None:
+        """Nothing: nobody asks how long sites wait, and a stream may be gone when its message is read."""
 
     def found(self, process: Process, result: Any) -> None:
         self.watch.found(process, result)

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from eigenmesh.rehearsal.conditions import read_conditions
+from eigenmesh.rehearsal.fits import made_up
 from eigenmesh.rehearsal.forecast import forecast
-from eigenmesh.rehearsal.simulation import made_up
 from eigenmesh.sites import read_network_file
 
 SITES = ("oslo", "bergen", "trondheim", "bodo")

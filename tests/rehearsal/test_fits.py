@@ -2,7 +2,7 @@
 
 import pytest
 
-from eigenmesh.rehearsal.simulation import handed_over
+from eigenmesh.rehearsal.fits import handed_over
 from harness.fits import SmallFitProblem
 from harness.scenario import Fault, Scenario
 from harness.world import FaultWorld

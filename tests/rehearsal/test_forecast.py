@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from conditions_played import play
 
-from eigenmesh.rehearsal.forecast import FLUSH_EVERY_S, OWN_DISK
+from eigenmesh.rehearsal.world import FLUSH_EVERY_S, OWN_DISK
 from problems import angles, truth
 
 KILL = '[[kill]]\nsite = "bergen"\nat_s = 0.3\n'

@@ -9,13 +9,12 @@ import pytest
 
 from eigenmesh import graphs
 from eigenmesh.data import Shards, paper_spectrum, unlike_nodes
-from eigenmesh.events import VirtualTime
 from eigenmesh.fitting import NodeData, Request
 from eigenmesh.metrics import largest_angle
-from eigenmesh.networks.virtual_time import InVirtualTime
 from eigenmesh.rehearsal import Fault
 from eigenmesh.rehearsal.conditions import Conditions, Host, LinkQuality
-from eigenmesh.rehearsal.simulation import ConditionLaws, simulate
+from eigenmesh.rehearsal.simulation import ConditionLaws, InVirtualTime, simulate
+from eigenmesh.rehearsal.virtual_time import VirtualTime
 from eigenmesh.solvers import AT_OWN_PACE, Asynchronous, BlockKrylov, Deadlines
 
 M, D, K, TOL = 6, 10, 2, 1e-5

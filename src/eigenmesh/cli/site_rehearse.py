@@ -16,8 +16,8 @@ from eigenmesh.cli.process import ENDED, NOT_CONVERGED, PARKED
 from eigenmesh.errors import InputError
 from eigenmesh.events import Entry, event_log
 from eigenmesh.rehearsal import EXAMPLE, Conditions, read_conditions
+from eigenmesh.rehearsal.fits import made_up
 from eigenmesh.rehearsal.forecast import RunForecast, forecast
-from eigenmesh.rehearsal.simulation import made_up
 from eigenmesh.report.tables import facts_table, new_table
 from eigenmesh.sites import read_network_file
 from eigenmesh.words import one_line, readable_bytes

@@ -11,22 +11,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
 
+from eigenmesh import data as ed
 from eigenmesh import graphs
 from eigenmesh.arrays import Array, namespace, to_numpy
 from eigenmesh.averaging import Averaging
-from eigenmesh.data import (
-    Choice,
-    Covariance,
-    CovarianceKind,
-    Formed,
-    Moments,
-    Shards,
-    gaussian,
-    load,
-    paper_spectrum,
-    split_by_name,
-    unlike_nodes,
-)
+from eigenmesh.data import Covariance, CovarianceKind, Formed, Moments, Shards
 from eigenmesh.experiments.settings import DataSet, Panel, Synthetic
 from eigenmesh.fitting import Costs, DataFacts, Measurement, NodeData, Prepared, Request, Size, network_over, prepare
 from eigenmesh.graphs import NetworkSequence, Weights
@@ -114,10 +103,10 @@ class KnownData:
 
     def choose_covariance(
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None
-    ) -> Choice:
-        return Choice(self.covariance.kind, 0, "computed before")
+    ) -> ed.Choice:
+        return ed.Choice(self.covariance.kind, 0, "computed before")
 
-    def measure(self, network: Network, choice: Choice, **settings: Any) -> Measurement:
+    def measure(self, network: Network, choice: ed.Choice, **settings: Any) -> Measurement:
         return Measurement(self.moments, self.covariance)
 
 
@@ -205,16 +194,16 @@ def _covariances(data: Synthetic | DataSet, n_nodes: int, seed: int) -> tuple[Kn
 def _samples(data: Synthetic | DataSet, n_nodes: int, seed: int) -> Shards:
     if isinstance(data, DataSet):
         table = _table(data.name)
-        return Shards.from_array(table.X, n_nodes, split_by_name(data.split, seed), table.labels)
+        return Shards.from_array(table.X, n_nodes, ed.split_by_name(data.split, seed), table.labels)
     if data.equal:
         # k ones, then evenly from the gap to 0.1, so that l_{k+1} / l_k is the gap: (d,).
         spectrum = np.concatenate([np.ones(data.k), np.linspace(data.gap, 0.1, data.d - data.k)])
     else:
-        spectrum = paper_spectrum(data.d, data.k, data.gap)
+        spectrum = ed.paper_spectrum(data.d, data.k, data.gap)
     if data.unlike:
-        return Shards.from_list(unlike_nodes(spectrum, [data.samples_per_node] * n_nodes, seed))
-    return Shards.from_list(np.split(gaussian(spectrum, n_nodes * data.samples_per_node, seed), n_nodes))
+        return Shards.from_list(ed.unlike_nodes(spectrum, [data.samples_per_node] * n_nodes, seed))
+    return Shards.from_list(np.split(ed.gaussian(spectrum, n_nodes * data.samples_per_node, seed), n_nodes))
 
 
 # One at a time per process: CIFAR-10 takes 492 MB.
-_table = lru_cache(maxsize=1)(load)
+_table = lru_cache(maxsize=1)(ed.load)

@@ -4,11 +4,10 @@ from eigenmesh.networks.changing import Changing, ChangingRound
 from eigenmesh.networks.codec import Bound, Masking
 from eigenmesh.networks.mixes import Mixes
 from eigenmesh.networks.network import Network
-from eigenmesh.networks.own_pace import Message, Pace
+from eigenmesh.networks.own_pace import Message, Pace, Paced
 from eigenmesh.networks.peers import Peers
 from eigenmesh.networks.stacked import Stacked
 from eigenmesh.networks.traffic import Meter, Traffic
-from eigenmesh.networks.virtual_time import InVirtualTime
 
 __all__ = ["Changing", "Network", "Peers", "Stacked", "Traffic"]
 

@@ -1,4 +1,4 @@
-"""Rehearses a run in virtual time: the machines of all sites in one process, with a network and disks that can fail."""
+"""Runs in virtual time under given conditions: sites with their network and disks, or the nodes of a fit."""
 
 from eigenmesh.rehearsal.conditions import EXAMPLE, Conditions, Fault, Host, LinkQuality, read_conditions
 

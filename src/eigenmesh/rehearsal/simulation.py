@@ -2,56 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import queue
-import threading
 import time
-from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from statistics import median
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
 
-import networkx as nx
 import numpy as np
 
 from eigenmesh.arrays import Array
-from eigenmesh.averaging import Averaging
-from eigenmesh.data import (
-    Choice,
-    Covariance,
-    Moments,
-    OneByOne,
-    Partition,
-    Place,
-    Shards,
-    build_covariance,
-    geometric_spectrum,
-    unlike_nodes,
-)
-from eigenmesh.errors import MembersChangedError, TransportError
-from eigenmesh.events import Ended, Entry, EventLog, Listener, Lost, Members, Record, VirtualTime, on_record
-from eigenmesh.fitting import NodeData, Prepared, Request, fit, prepare
-from eigenmesh.graphs import Weights, metropolis
+from eigenmesh.averaging import Averaging, LinearRound
+from eigenmesh.data import Choice, Covariance, Moments, OneByOne, Partition, Place, build_covariance
+from eigenmesh.errors import DeadlineError, TransportError
+from eigenmesh.events import Ended, Entry, EventLog, Listener, Record, on_record
+from eigenmesh.fitting import NodeData, Request, fit, prepare
+from eigenmesh.graphs import Weights
 from eigenmesh.iteration import Result
-from eigenmesh.masking import Masks
 from eigenmesh.metrics import mean_error
-from eigenmesh.networks import InVirtualTime, Network
-from eigenmesh.protocol import SET_UP, JournalledMasks, Membership, wire
-from eigenmesh.protocol.effects import Begin, Compare, Exchange, Keys, MembersChanged, Sign
-from eigenmesh.rehearsal.conditions import Conditions, Edges, Fault, Host, drawn_factor
-from eigenmesh.rehearsal.world import LinkTimes
-from eigenmesh.sites import NetworkFile, RunSettings
+from eigenmesh.networks import Message, Meter, Network, Pace, Paced, Stacked, Traffic
+from eigenmesh.rehearsal.conditions import Conditions, drawn_factor
+from eigenmesh.rehearsal.virtual_time import LinkTimes, TimedCovariance, VirtualTime, Work, product_s, work_on
 from eigenmesh.solvers import Asynchronous, Solver
-from eigenmesh.transports import Arrays, Transport
-from eigenmesh.transports import Links as Round
-
-if TYPE_CHECKING:
-    from eigenmesh.rehearsal.world import Position, Process
-
-N_TIMED = 5
 
 
 @dataclass(frozen=True)
@@ -86,10 +59,13 @@ class Simulated:
 
 
 class ConditionLaws:
-    """Links, computers, outages and kills from a file of conditions, for nodes by number."""
+    """Links, computers, outages and kills from a file of conditions, for nodes by number.
+
+    All times are in virtual seconds; ``inf`` means never.
+    """
 
     def __init__(self, conditions: Conditions, names: Sequence[str], clock: VirtualTime) -> None:
-        self._names, self._hosts, self._random = names, conditions.hosts, clock.random
+        self._names, self._hosts, self.time = names, conditions.hosts, clock
         self._links = LinkTimes(clock, conditions.links)
         self._outages: dict[frozenset[str], list[tuple[float, float]]] = defaultdict(list)
         self._downtimes: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -102,6 +78,7 @@ class ConditionLaws:
         self.column_s = dict.fromkeys(range(len(names)), 0.0)
 
     def arrives(self, link: tuple[int, int], n_bytes: int, at: float, again: bool) -> float:
+        """Arrival time of a message over a link (sender, receiver); ``again``: it is resent until it arrives."""
         way = self._names[link[0]], self._names[link[1]]
         over_at = _over(self._outages[frozenset(way)], at)
         if over_at > at and not again:
@@ -109,7 +86,8 @@ class ConditionLaws:
         return self._links.arrival_s(way, n_bytes, over_at, again)
 
     def works(self, node: int, columns: int, at: float) -> float:
-        taken = columns * self.column_s[node] * drawn_factor(self._hosts[self._names[node]], self._random)
+        """Time at which a node that starts ``at`` has multiplied its covariance with this many columns."""
+        taken = columns * self.column_s[node] * drawn_factor(self._hosts[self._names[node]], self.time.random)
         begins = self.awake(node, at)
         ends = begins + taken
         for start, end in sorted(self._downtimes[self._names[node]]):
@@ -119,6 +97,7 @@ class ConditionLaws:
         return ends
 
     def awake(self, node: int, at: float) -> float:
+        """Earliest time from ``at`` on at which a node can act: later than ``at`` if it is down."""
         return _over(self._downtimes[self._names[node]], at)
 
 
@@ -130,19 +109,153 @@ def _over(times: Sequence[tuple[float, float]], at: float) -> float:
     return at
 
 
-@dataclass(frozen=True, eq=False)
-class TimedData(NodeData):
-    """Samples of nodes whose network and products take virtual time, as the conditions say."""
+class TimedMeter(Meter):
+    """A meter that tells of each round over links, with the bytes of its messages, when it is counted."""
 
-    conditions: Conditions | None = None
-    names: tuple[str, ...] = ()
-    clock: VirtualTime = field(default_factory=lambda: VirtualTime(0))
-    columns: int = 1
+    def __init__(self, pass_round: Callable[[LinearRound, int], None]) -> None:
+        super().__init__()
+        self._pass_round = pass_round
+
+    def count_rounds(self, exchange: LinearRound, arrays: tuple[Array, ...], rounds: int = 1, extra: int = 0) -> int:
+        size = super().count_rounds(exchange, arrays, rounds, extra)
+        for _ in range(rounds):
+            self._pass_round(exchange, size)
+        return size
+
+
+class InVirtualTime(Stacked):
+    """All nodes of a network stacked, each with its own clock.
+
+    A node ends a round when all messages of its neighbours have arrived: ``t_i <- max(t_i, max_j arrival_ji)``. Nodes
+    at their own pace share one ``VirtualTime`` instead.
+
+    Attributes
+    ----------
+    clock : array of shape (M,)
+        Elapsed seconds at each node.
+    """
+
+    def __init__(self, weights: Weights, laws: ConditionLaws, averaging: Averaging | None = None) -> None:
+        super().__init__(weights, averaging)
+        self.meter = TimedMeter(self._pass_round)
+        self.laws, self.time, self.clock = laws, laws.time, np.zeros(weights.n_nodes)
+        self.watcher: Callable[[Paced], None] | None = None
+        self._joined: dict[int, float] = {}
+        self._is_paced = False
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds from the start until the last node is done."""
+        return max(self.time.now, float(self.clock.max()))
+
+    def multiply(self, columns: int) -> None:
+        """Let every node multiply its covariance with this many columns."""
+        self._set_clock([self.laws.works(node, columns, at) for node, at in enumerate(self.clock)])
+
+    def product(self, multiply: Callable[[Array], Array], X: Array) -> Array:
+        """Multiply at every node, which takes virtual time."""
+        self.multiply(X.shape[-1])
+        return multiply(X)
+
+    def _set_clock(self, seconds: Sequence[float]) -> None:
+        gone = np.flatnonzero(np.isinf(seconds))
+        if len(gone):
+            wait = f"all nodes wait for node {gone[0]} forever, from second {self.elapsed_s:.1f} on"
+            raise DeadlineError(f"{wait}; give it a restart, or leave it out.")
+        self.clock = np.array(seconds)
+
+    def _pass_round(self, exchange: LinearRound, size: int) -> None:
+        begins = [self.laws.awake(node, at) for node, at in enumerate(self.clock)]
+        self._set_clock(begins)
+        ends = list(begins)
+        for receiver, sender in zip(*(part.tolist() for part in exchange.sends), strict=True):
+            arrival = self.laws.arrives((sender, receiver), size, begins[sender], again=True)
+            ends[receiver] = max(ends[receiver], arrival)
+        self._set_clock(ends)
+
+    # --- nodes at their own pace -----------------------------------------------------------------------------
+
+    def require_time(self) -> None:
+        """Nothing: this network has virtual time."""
+
+    def run_paced(self, nodes: Sequence[Paced], pace: Pace) -> None:
+        """Let the nodes act until all are ready to meet; afterwards each clock is the time at which its node was."""
+        self._joined = {}
+        if not self._is_paced:
+            for node, at in zip(nodes, self.clock, strict=True):
+                first = math.ceil(at / pace.tick_s) if pace.common else at / pace.tick_s + self.time.random.random()
+                self.time.at(first * pace.tick_s, self._tick, node, nodes, pace)
+        self._is_paced = True
+        self.time.run(math.inf, lambda: len(self._joined) == len(nodes))
+        if gone := [str(node.rank) for node in nodes if node.rank not in self._joined]:
+            # No events are left, and no running node has noticed their silence.
+            raise DeadlineError(f"node {', '.join(gone)} is gone forever; give it a restart, or leave it out.")
+        self.clock = np.array([max(self._joined[node.rank], at) for node, at in zip(nodes, self.clock, strict=True)])
+
+    def _tick(self, node: Paced, nodes: Sequence[Paced], pace: Pace) -> None:
+        now = self.time.now
+        # A node that takes part in a synchronous round sends nothing else.
+        awake = self.laws.awake(node.rank, max(now, float(self.clock[node.rank])))
+        if awake > now:
+            if awake < math.inf:
+                self.time.at(awake, self._tick, node, nodes, pace)
+            return
+        for receiver, message in node.tick():
+            self._send(node.rank, nodes[receiver], message)
+        node.require_heard()
+        if node.rank == 0:
+            self.meter.traffic += Traffic(1, 0, 1, 0)
+        self._act(node)
+        self.time.at(pace.next_tick(now), self._tick, node, nodes, pace)
+
+    def _send(self, sender: int, receiver: Paced, message: Message) -> None:
+        size = sum(part.nbytes for part in message)
+        self.meter.traffic += Traffic(0, 1, 0, size)
+        arrival = self.laws.arrives((sender, receiver.rank), size, self.time.now, again=False)
+        if arrival < math.inf and self.laws.awake(receiver.rank, arrival) == arrival:
+            self.time.at(arrival, self._receive, receiver, sender, message)
+
+    def _receive(self, node: Paced, sender: int, message: Message) -> None:
+        node.receive(sender, message)
+        self._act(node)
+
+    def _act(self, node: Paced) -> None:
+        """Begin work that is due; a node that is idle and ready to meet has joined."""
+        if self.time.now < self.clock[node.rank]:
+            # It takes part in a synchronous round.
+            return
+        work = node.begin()
+        if work is not None:
+            if self.watcher is not None:
+                self.watcher(node)
+            done_at = self.laws.works(node.rank, node.work_columns, self.time.now)
+            if done_at < math.inf:
+                self.time.at(done_at, self._finish, node, work)
+        elif node.ready_to_meet and not node.working:
+            self._joined.setdefault(node.rank, self.time.now)
+
+    def _finish(self, node: Paced, work: Any) -> None:
+        node.end(work())
+        self._act(node)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TimedData(NodeData):
+    """Samples of nodes whose network and products take virtual time, as the conditions say.
+
+    A fit makes several networks, one after the other. They share the clock, and the last one of ``networks`` has the
+    traffic of the solver.
+    """
+
+    conditions: Conditions
+    names: tuple[str, ...]
+    clock: VirtualTime
+    columns: int
     networks: list[InVirtualTime] = field(default_factory=list)
 
     def _network(self, averaging: Averaging) -> Network:
-        laws = ConditionLaws(cast(Conditions, self.conditions), self.names, self.clock)
-        network = InVirtualTime(cast(Weights, self.weights), laws, averaging, self.clock)
+        laws = ConditionLaws(self.conditions, self.names, self.clock)
+        network = InVirtualTime(cast(Weights, self.weights), laws, averaging)
         if self.networks:
             network.clock = self.networks[-1].clock
         self.networks.append(network)
@@ -155,38 +268,14 @@ class TimedData(NodeData):
         parts = tuple(build_covariance(shards.take([node]), moments, kind=kind) for node, kind in pairs)
         built_s = (time.perf_counter() - began) / len(parts)
         for node, part in enumerate(parts):
-            set_up_s = self._measure_work(cast(ConditionLaws, timed.laws), node, part, built_s)
-            timed.clock[node] += set_up_s
-        return cast(Covariance, Timed(OneByOne(parts), timed))
+            measure = partial(self._measured, part, built_s)
+            work = work_on(self.conditions.hosts[self.names[node]], measure)
+            timed.laws.column_s[node] = work.product_s / self.columns
+            timed.clock[node] += work.set_up_s
+        return cast(Covariance, TimedCovariance(cast(Covariance, OneByOne(parts)), timed.product))
 
-    def _measure_work(self, laws: ConditionLaws, node: int, part: Covariance, built_s: float) -> float:
-        """Set the time per column of a node, and return the time of its set-up."""
-        host = cast(Conditions, self.conditions).hosts[self.names[node]]
-        if host.product_ms is not None:
-            laws.column_s[node] = host.product_ms / 1e3 / self.columns
-            return host.set_up_ms / 1e3
-        block = part.place(np.random.default_rng(0).standard_normal((1, part.n_features, self.columns)))
-        taken = []
-        for _ in range(N_TIMED):
-            began = time.perf_counter()
-            part.apply(block)
-            taken.append(time.perf_counter() - began)
-        laws.column_s[node] = host.slowdown * median(taken) / self.columns
-        return host.slowdown * built_s
-
-
-class Timed:
-    """A covariance whose products take virtual time at every node."""
-
-    def __init__(self, covariance: OneByOne, network: InVirtualTime) -> None:
-        self._covariance, self._network = covariance, network
-
-    def apply(self, X: Array) -> Array:
-        self._network.multiply(X.shape[-1])
-        return self._covariance.apply(X)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._covariance, name)
+    def _measured(self, part: Covariance, built_s: float) -> Work:
+        return Work(built_s, product_s(part, self.columns))
 
 
 def simulate(
@@ -205,7 +294,9 @@ def simulate(
     solver = cast(Solver, request.solver)
     n_components = cast(int, request.n_components) if reference is None else reference.shape[1]
     columns = solver.columns(n_components, data.shards.n_features)
-    timed = TimedData(data.shards, data.weights, None, conditions, names, VirtualTime(seed), columns)
+    timed = TimedData(
+        data.shards, data.weights, conditions=conditions, names=names, clock=VirtualTime(seed), columns=columns
+    )
     curve: list[tuple[float, float]] = []
     result, why = None, ""
     try:
@@ -238,340 +329,3 @@ def _watcher(network: InVirtualTime, solver: Asynchronous, reference: np.ndarray
             curve.append((network.time.now, errors.mean()))
 
     return watch
-
-
-# The real fit as a site's solver: it computes in a thread while virtual time stands still, and then waits.
-
-
-Ask = Callable[[Any], Any]
-
-
-class AbandonedError(Exception):
-    """The process of this solver is gone."""
-
-
-class SiteFit(NamedTuple):
-    """The result of a site: the lost links without which it was found, its digest, and the members' statements."""
-
-    lost: Edges
-    result: Result
-    digest: str
-    statements: Mapping[str, str]
-
-
-class FitProblem(ABC):
-    """Principal components of one table per site."""
-
-    def __init__(self, sites: tuple[str, ...], edges: Edges, request: Request) -> None:
-        self._sites, self._edges, self._request = sites, edges, request
-
-    @abstractmethod
-    def table(self, process: Process) -> np.ndarray:
-        """The samples of a process: (N_i, d)."""
-
-    def prepared(self, process: Process, data: NodeData) -> Prepared:
-        """The preparation of the fit of a process."""
-        return prepare(self._request, data)
-
-    def log_of(self, process: Process) -> EventLog | None:
-        """The event log for the fit of a process, if it has one."""
-        return None
-
-    def solver(self, process: Process, position: Callable[[], Position]) -> Generator[Any, Any, SiteFit]:
-        def solve(ask: Ask) -> SiteFit:
-            while True:
-                found, estimate = self._epoch(process, position(), ask)
-                if found is not None:
-                    return found
-                ask(Begin(b"" if estimate is None else estimate.tobytes()))
-
-        return handed_over(solve)
-
-    def _epoch(self, process: Process, position: Position, ask: Ask) -> tuple[SiteFit | None, np.ndarray | None]:
-        view = Membership(process.site, self._sites, self._edges, position.lost)
-        own = self.table(process)
-        start = np.frombuffer(position.start).reshape(own.shape[1], -1) if position.start else None
-        latest = start
-
-        def keep(estimate: np.ndarray) -> None:
-            nonlocal latest
-            latest = np.array(estimate, dtype=float)
-
-        transport = RehearsedTransport(process, view, ask)
-        graph = nx.Graph()
-        graph.add_nodes_from(range(transport.size))
-        inside = [link for link in view.links if link[0] in view.members]
-        graph.add_edges_from([(view.members.index(one), view.members.index(other)) for one, other in inside])
-        try:
-            shards = Shards.from_list([own], ids=[transport.rank], n_nodes=transport.size, node_names=view.members)
-            prepared = self.prepared(process, NodeData(shards, metropolis(graph), transport))
-            transport.compare(SET_UP)
-            average, log = bool(position.lost), self.log_of(process)
-            result = fit(prepared, start, average_start=average, events=log, on_estimate=keep, share=True).result
-            digest = hashlib.sha256(np.ascontiguousarray(result.components).tobytes()).hexdigest()
-            return SiteFit(position.lost, result, digest, transport.sign(digest)), latest
-        except MembersChangedError:
-            return None, latest
-
-
-class RehearsedTransport(Transport):
-    """The links of one site in an epoch; every exchange is a request to its machine."""
-
-    compares_settings: ClassVar[bool] = True
-
-    def __init__(self, process: Process, view: Membership, ask: Ask) -> None:
-        self._process, self._ask, self._members = process, ask, view.members
-        self._rank, self._size = view.members.index(process.site), len(view.members)
-        self._secret = f"{process.disk.identity} {view.lost}"
-        self._drawn = 0
-        self._masks: JournalledMasks | None = None
-
-    def private_bytes(self, count: int) -> bytes:
-        self._drawn += 1
-        return hashlib.shake_256(f"{self._secret} {self._drawn}".encode()).digest(count)
-
-    def masks(self) -> Masks | None:
-        machine = self._process.machine
-        if machine.setup.masked:
-            self._masks = JournalledMasks(machine, self._ask, self._answer(Keys()))
-        return self._masks
-
-    def exchange(self, arrays: Arrays, links: Round) -> dict[int, Arrays]:
-        own = [np.asarray(array) for array in arrays]
-        to, from_ = (tuple(self._members[rank] for rank in ranks) for ranks in (links.send_to, links.receive_from))
-        answer = self._answer(Exchange(wire.array_body(own, self._process.world.run.max_message_bytes), 0, to, from_))
-        self.sent.add(len(to), sum(array.nbytes for array in own))
-        return {rank: answer.frames[self._members[rank]].arrays for rank in links.receive_from}
-
-    def compare(self, stage: str) -> None:
-        if self._masks is not None:
-            self._answer(Compare(stage, self._masks.news()))
-
-    def sign(self, digest: str) -> Mapping[str, str]:
-        heard = () if self._masks is None else self._masks.news()
-        statements: Mapping[str, str] = self._answer(Sign(digest, heard)).statements
-        return statements
-
-    def _answer(self, question: Any) -> Any:
-        answer = self._ask(question)
-        if isinstance(answer, MembersChanged):
-            raise MembersChangedError("sites were lost.", answer.lost)
-        return answer
-
-    def abort(self, reason: str) -> None:
-        """The machine ends the run."""
-
-    def close(self) -> None:
-        """There is nothing to close."""
-
-
-def handed_over(solve: Callable[[Ask], Any]) -> Generator[Any, Any, Any]:
-    """Run ``solve`` in a thread, and yield its requests one at a time; thread and caller never run at once."""
-    questions: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def ask(question: Any) -> Any:
-        questions.put(("asks", question))
-        answer = answers.get()
-        if isinstance(answer, AbandonedError):
-            raise answer
-        return answer
-
-    def work() -> None:
-        try:
-            questions.put(("ends", solve(ask)))
-        except BaseException as error:
-            questions.put(("fails", error))
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        while True:
-            kind, value = questions.get()
-            if kind == "ends":
-                return value
-            if kind == "fails":
-                raise value
-            answers.put((yield value))
-    finally:
-        answers.put(AbandonedError())
-        thread.join()
-
-
-# The events of a rehearsal as one site would emit them, in virtual seconds.
-
-
-RUN = "a rehearsal"
-
-
-class RehearsalLog:
-    """Passes events to listeners: the fit of one site that is not killed for good, and which sites go and come back."""
-
-    def __init__(
-        self, sites: tuple[str, ...], faults: Sequence[Fault], listeners: Sequence[Listener], clock: Callable[[], float]
-    ) -> None:
-        killed = {fault.site for fault in faults if fault.kind == "kill"}
-        self.observer = next((site for site in sites if site not in killed), sites[0])
-        self._sites, self._log, self._down = sites, EventLog(*listeners, clock=clock), set[str]()
-
-    def log_of(self, site: str) -> EventLog | None:
-        """The event log for the fit of a site; None for all sites but the observer."""
-        return self._log if site == self.observer else None
-
-    def begin(self, conditions: Conditions) -> None:
-        """Emit the members and the latencies of their links."""
-        self.members()
-        for latency in conditions.latencies:
-            self._log.emit(latency)
-
-    def members(self) -> None:
-        """Emit the present and the missing members."""
-        here, gone = ([site for site in self._sites if (site in self._down) == lost] for lost in (False, True))
-        self._log.emit(Members(RUN, self.observer, 0, tuple(here), tuple(gone)))
-
-    def down(self, site: str) -> None:
-        """A site has no process any more."""
-        if site not in self._down:
-            self._down.add(site)
-            self._log.emit(Lost((site,), f"{site} was killed."))
-
-    def up(self, site: str) -> None:
-        """A site has a process again."""
-        if site in self._down:
-            self._down.remove(site)
-            self.members()
-
-    def over(self, last: Ended) -> None:
-        """Emit the end of the run."""
-        self._log.emit(last)
-
-
-# A fit of made-up samples, in the shape of real ones, with the time that its computations would take.
-
-
-# K, where the settings give a share of the variance instead.
-USUAL_COMPONENTS = 5
-N_TIMED_FITS = 9
-
-
-class Work(NamedTuple):
-    """Seconds that a site needs: for its moments and covariance, and for one product with the solver's block."""
-
-    set_up_s: float
-    product_s: float
-
-
-def made_up(network: NetworkFile, n_features: int, sizes: tuple[int, ...], gap: float, seed: int) -> list[np.ndarray]:
-    """Samples (N_i, d) per site, with common axes; variances drop by ``gap`` after component K, and differ by site."""
-    wanted = network.settings.asked.n_components
-    k = wanted if isinstance(wanted, int) else min(USUAL_COMPONENTS, n_features - 1)
-    spectrum = geometric_spectrum(n_features, k, gap)
-    return unlike_nodes(spectrum, sizes, seed, spread=0.1)
-
-
-def times_here(table: np.ndarray, settings: RunSettings) -> Work:
-    """The time of one site's work on this computer: one set-up, and the median over products."""
-    data = NodeData(Shards.from_list([table]), metropolis(nx.empty_graph(1)))
-    # A single site cannot use masks; they take little time compared with a product.
-    request = replace(settings.request(), seed=0, privacy="open", min_samples=0)
-    # Once without timing, to fill caches.
-    prepare(request, data)
-    began = time.perf_counter()
-    prepared = prepare(request, data)
-    set_up_s = time.perf_counter() - began
-    d, k = table.shape[1], prepared.n_components
-    columns = prepared.solver.columns(k if isinstance(k, int) else min(USUAL_COMPONENTS, d), d)
-    block = prepared.covariance.place(np.random.default_rng(0).standard_normal((1, d, columns)))
-    taken = []
-    for _ in range(N_TIMED_FITS):
-        began = time.perf_counter()
-        prepared.covariance.apply(block)
-        taken.append(time.perf_counter() - began)
-    return Work(set_up_s, median(taken))
-
-
-def work_of(hosts: Mapping[str, Host], tables: Mapping[str, np.ndarray], settings: RunSettings) -> dict[str, Work]:
-    """The work of every site: as stated for its host, or as timed here (once per shape) times its slowdown."""
-    here = {
-        shape: times_here(next(table for table in tables.values() if table.shape == shape), settings)
-        for shape in {tables[site].shape for site, host in hosts.items() if host.product_ms is None}
-    }
-    found = {}
-    for site, host in hosts.items():
-        if host.product_ms is None:
-            found[site] = Work(*(host.slowdown * each for each in here[tables[site].shape]))
-        else:
-            found[site] = Work(host.set_up_ms / 1e3, host.product_ms / 1e3)
-    return found
-
-
-class MadeUpProblem(FitProblem):
-    """The fit that a network's settings ask for.
-
-    ``owed_s`` is the time of work that is computed already, but not yet counted in virtual time.
-    """
-
-    def __init__(
-        self,
-        network: NetworkFile,
-        tables: Mapping[str, np.ndarray],
-        work: Mapping[str, Work],
-        hosts: Mapping[str, Host],
-        log: RehearsalLog,
-    ) -> None:
-        settings, self._log = network.settings, log
-        super().__init__(network.names, network.edges, settings.request())
-        self._tables, self._work = tables, work
-        self.max_message_bytes = settings.largest_message(next(iter(tables.values())).shape[1])
-        self.owed_s = dict.fromkeys(network.names, 0.0)
-        # Where times are stated, nothing is measured, so that the outcome depends only on the seed.
-        self._slowdown = {site: 0.0 if host.product_ms is not None else host.slowdown for site, host in hosts.items()}
-        self._clock: dict[str, float] = {}
-
-    def table(self, process: Process) -> np.ndarray:
-        return self._tables[process.site]
-
-    def log_of(self, process: Process) -> EventLog | None:
-        return self._log.log_of(process.site)
-
-    def prepared(self, process: Process, data: NodeData) -> Prepared:
-        site = process.site
-        # Do not measure this: the time of the set-up is added below.
-        slowdown, self._slowdown[site] = self._slowdown[site], 0.0
-        try:
-            done = super().prepared(process, data)
-        finally:
-            self._slowdown[site] = slowdown
-        self._lap(site)
-        self.owed_s[site] += self._work[site].set_up_s
-        counted = _TimedCovariance(done.covariance, lambda X: self.counted(site, self._work[site].product_s, apply, X))
-        apply = done.covariance.apply
-        return replace(done, covariance=cast(Covariance, counted))
-
-    def _epoch(self, process: Process, position: Position, ask: Ask) -> tuple[SiteFit | None, np.ndarray | None]:
-        """The fit. The time of all other computations in its thread (bases, the certificate) is counted, too."""
-        self._lap(process.site)
-        return super()._epoch(process, position, lambda question: self.counted(process.site, 0.0, ask, question))
-
-    def counted(self, site: str, seconds: float, work: Callable[[Any], Any], about: Any) -> Any:
-        """Do work that takes a given time; the time that the thread has computed before it is counted as measured."""
-        self.owed_s[site] += self._slowdown[site] * self._lap(site)
-        done = work(about)
-        self._lap(site)
-        self.owed_s[site] += seconds
-        return done
-
-    def _lap(self, site: str) -> float:
-        """Seconds that the thread of a site has computed since the last call."""
-        before, self._clock[site] = self._clock.get(site, math.inf), time.thread_time()
-        return max(0.0, self._clock[site] - before)
-
-
-class _TimedCovariance:
-    """A covariance whose products take a given virtual time."""
-
-    def __init__(self, covariance: Covariance, apply: Callable[[Any], Any]) -> None:
-        self._covariance, self.apply = covariance, apply
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._covariance, name)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from eigenmesh import protocol as ep
 from eigenmesh.errors import CannotResumeError, ParkedError
-from eigenmesh.events import VirtualTime
+from eigenmesh.events import EventLog, Listener, Lost, Members
 from eigenmesh.protocol import Instance, Past, Run, Setup
 from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol.effects import Bytes, Closed, Opened, Unreachable
 from eigenmesh.protocol.wire import Mark, record, scan
-from eigenmesh.rehearsal.conditions import Edges, Fault, LinkQuality
+from eigenmesh.rehearsal.conditions import Conditions, Edges, Fault
+from eigenmesh.rehearsal.virtual_time import VirtualTime, WorkClock
 
 # A simulated disk: a crash loses data that was not synced.
 
@@ -112,6 +114,7 @@ class VirtualNetwork:
 
     Attributes
     ----------
+    listener_of : the process that takes calls to a site; set by the world of the processes.
     delay_s : by link, for one or both directions, the shortest travel time of a message.
     travel_s : travel time of a message, from its sender and receiver and its size, without faults.
     held_until : by sender and receiver, nothing arrives before this time.
@@ -119,13 +122,10 @@ class VirtualNetwork:
     """
 
     def __init__(
-        self,
-        time: VirtualTime,
-        listener_of: Callable[[str], Process | None],
-        delay_s: Mapping[Link, float],
-        travel_s: Callable[[Link, int], float],
+        self, time: VirtualTime, delay_s: Mapping[Link, float], travel_s: Callable[[Link, int], float]
     ) -> None:
-        self.time, self._listener_of, self.delay_s, self.travel_s = time, listener_of, delay_s, travel_s
+        self.time, self.delay_s, self.travel_s = time, delay_s, travel_s
+        self.listener_of: Callable[[str], Process | None] = lambda site: None
         self.held_until: dict[Link, float] = {}
         self.refuses_until: dict[Link, float] = {}
         self.connections: dict[int, VirtualStream] = {}
@@ -134,7 +134,7 @@ class VirtualNetwork:
     def dial(self, caller: Process, target: str) -> None:
         if not caller.alive:
             return
-        listener = self._listener_of(target)
+        listener = self.listener_of(target)
         there = target if listener is None else listener.address
         link, back = (caller.address, there), (there, caller.address)
         now, trip = self.time.now, 3 * self._delay((caller.site, target))
@@ -257,7 +257,7 @@ class Process:
             self._end()
             return
         self.machine = ep.SiteMachine(self.world.setup_of(self.site), past, self.time.random, self.now)
-        self._program = self.world.solver(self)
+        self._program = self.world.problem.solver(self)
         self.feed(ev.SiteStarted())
         self.time.after(TICK_S * self.time.random.random(), self._tick)
         self._answered(None)
@@ -407,15 +407,14 @@ def _mac(secret: bytes, data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16, key=secret).hexdigest()
 
 
+# The journal of a real site is flushed to the disk this often.
+FLUSH_EVERY_S = 0.1
+# Number of starts after which a service manager gives up.
+MAX_STARTS = 20
+LONGEST_S = 7 * 86400.0
+OWN_DISK = "its own disk"
 # Seconds until neighbours notice that a process has crashed, or that a host lost power: that closes no streams.
 CRASH_S, POWER_LOSS_S = (0.0, 0.2), (5.0, 12.0)
-
-
-class Position(NamedTuple):
-    """The start of an epoch: its lost links, and the estimate of this site."""
-
-    lost: Edges
-    start: bytes
 
 
 class SitesProblem(Protocol):
@@ -423,14 +422,93 @@ class SitesProblem(Protocol):
 
     max_message_bytes: int
 
-    def solver(self, process: Process, position: Callable[[], Position]) -> Generator[Any, Any, Any]:
+    def solver(self, process: Process) -> Generator[Any, Any, Any]:
         """The requests of one process; its result has ``lost``, ``digest`` and ``statements``."""
 
 
-class World:
-    """The sites, their disks and their operators; a subclass says how long things take.
+# The events of a rehearsal as one site would emit them, in virtual seconds.
 
-    ``terms`` are the fields of a Setup that all sites have agreed on.
+
+RUN = "a rehearsal"
+
+
+class RehearsalLog:
+    """Passes events to listeners: the fit of one site that is not killed for good, and which sites go and come back."""
+
+    def __init__(
+        self, sites: tuple[str, ...], faults: Sequence[Fault], listeners: Sequence[Listener], clock: Callable[[], float]
+    ) -> None:
+        killed = {fault.site for fault in faults if fault.kind == "kill"}
+        self.observer = next((site for site in sites if site not in killed), sites[0])
+        self._sites, self.log, self._down = sites, EventLog(*listeners, clock=clock), set[str]()
+
+    def log_of(self, site: str) -> EventLog | None:
+        """The event log for the fit of a site; None for all sites but the observer."""
+        return self.log if site == self.observer else None
+
+    def members(self) -> None:
+        """Emit the present and the missing members."""
+        here, gone = ([site for site in self._sites if (site in self._down) == lost] for lost in (False, True))
+        self.log.emit(Members(RUN, self.observer, 0, tuple(here), tuple(gone)))
+
+    def down(self, site: str) -> None:
+        """A site has no process any more."""
+        if site not in self._down:
+            self._down.add(site)
+            self.log.emit(Lost((site,), f"{site} was killed."))
+
+    def up(self, site: str) -> None:
+        """A site has a process again."""
+        if site in self._down:
+            self._down.remove(site)
+            self.members()
+
+
+# All sites, and what they did with their time.
+
+
+@dataclass
+class Timesheet:
+    """What a site did with its time.
+
+    Attributes
+    ----------
+    rounds : rounds since the last change of members.
+    computes_s : time of computing.
+    waits_s : time of waiting, by the neighbour whose message ended the wait, or the disk.
+    first_sent, last_sent : when it sent numbers for the first and for the last time; inf and 0 for never.
+    ended_at, error : when its last process ended, and why.
+    """
+
+    rounds: int = 0
+    computes_s: float = 0.0
+    waits_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    asked_at: float = 0.0
+    first_sent: float = math.inf
+    last_sent: float = 0.0
+    ended_at: float = 0.0
+    error: Exception | None = None
+
+
+class World:
+    """The sites of a run under given conditions, with their disks and their operators.
+
+    Parameters
+    ----------
+    network : VirtualNetwork
+        The streams between the processes.
+    problem : SitesProblem
+        What the sites compute.
+    sites, edges : tuple
+        The names of the sites, and their links.
+    conditions : Conditions
+        The hosts of the sites, and when a parked site is started again.
+    work : WorkClock
+        The times of what the solvers compute.
+    listeners : sequence of listeners
+        They hear what one of the sites would emit, in virtual seconds.
+    terms
+        Fields of a Setup that all sites have agreed on.
 
     Attributes
     ----------
@@ -438,22 +516,35 @@ class World:
     longest_s : virtual time after which a run is not followed any further.
     ends : of the sites that have ended: "result", "killed", or the error that a restart does not help against.
     results : by the links that were lost, the result of each site.
+    starts : number of starts of each site.
     """
 
-    max_starts = 1
-    longest_s = float("inf")
+    longest_s = LONGEST_S
 
     def __init__(
-        self, network: VirtualNetwork, problem: SitesProblem, sites: tuple[str, ...], edges: Edges, **terms: Any
+        self,
+        network: VirtualNetwork,
+        problem: SitesProblem,
+        sites: tuple[str, ...],
+        edges: Edges,
+        conditions: Conditions,
+        work: WorkClock,
+        listeners: Sequence[Listener] = (),
+        **terms: Any,
     ) -> None:
         self.network, self.time = network, network.time
+        network.listener_of = self.listener
         self.problem, self.sites, self.edges, self._terms = problem, sites, edges, terms
+        self.conditions, self.work = conditions, work
+        self.events = RehearsalLog(sites, conditions.faults, listeners, lambda: self.time.now)
         self.run = Run(bytes(16), "a rehearsal", problem.max_message_bytes)
+        self.max_starts = 1 if conditions.restart_parked_s is None else MAX_STARTS
         self.processes: list[Process] = []
         self.disks = {site: self.new_disk(site) for site in sites}
         self.ends: dict[str, str] = {}
         self.results: dict[Edges, dict[str, Any]] = {}
-        self._starts = dict.fromkeys(sites, 0)
+        self.starts = dict.fromkeys(sites, 0)
+        self.sheets = {site: Timesheet() for site in sites}
         self._due = dict.fromkeys(sites, 0)
         self._have_result: set[str] = set()
 
@@ -475,16 +566,17 @@ class World:
         dials = frozenset(second for first, second in self.edges if first == site)
         return Setup(site, self.sites, self.edges, dials, self.run, SecretKeyring(site), **self._terms)
 
-    def solver(self, process: Process) -> Generator[Any, Any, Any]:
-        return self.problem.solver(process, lambda: self.position(process))
-
-    def position(self, process: Process) -> Position:
-        """Where the machine of a process begins an epoch."""
-        return Position(process.machine.epoch.lost, process.machine.start)
+    def position(self, process: Process) -> tuple[Edges, bytes]:
+        """Where the solver of a process begins an epoch: its lost links, and the estimate of this site."""
+        return process.machine.epoch.lost, process.machine.start
 
     def running(self, site: str) -> Process | None:
         """The process of a site; the first one if there are several."""
         return next((one for one in self.processes if one.site == site and one.alive), None)
+
+    def listener(self, site: str) -> Process | None:
+        """The process that takes calls to a site."""
+        return self.running(site)
 
     def compute_s(self, site: str) -> float:
         """How long the solver takes to read an answer, before it works on it."""
@@ -492,11 +584,14 @@ class World:
 
     def work_s(self, process: Process) -> float:
         """How long the solver has worked since its last answer."""
-        return 0.0
+        taken = self.work.taken_s(process.site, self.time.random)
+        self.sheets[process.site].computes_s += taken
+        return taken
 
     def sync_s(self, site: str) -> float:
-        """How long the disk of a site takes to confirm what was written."""
-        return 0.0
+        """How long the disk of a site takes to confirm what was written; masked numbers are flushed at once."""
+        wait_s = 0.0 if self._terms["masked"] else FLUSH_EVERY_S
+        return wait_s + self.conditions.hosts[site].disk_ms / 1e3
 
     def first_start_s(self) -> float:
         """When a site is started for the first time."""
@@ -504,16 +599,27 @@ class World:
 
     def restart_s(self, disk: Disk) -> float:
         """How long the operator takes to start a parked site again."""
-        return 0.0
+        return self.conditions.restart_parked_s or 0.0
 
     def log(self, text: str) -> None:
         """Called with a line about what happens."""
 
     def asks(self, process: Process, question: Any) -> None:
-        """Called when the solver of a process makes a request to its machine."""
+        """Note that the solver of a process makes a request to its machine."""
+        sheet, now = self.sheets[process.site], self.time.now
+        sheet.asked_at = now
+        if isinstance(question, ev.Exchange) and question.send_to:
+            sheet.first_sent, sheet.last_sent = min(sheet.first_sent, now), now
 
     def answered(self, process: Process, event: Any) -> None:
-        """Called when this event gives the solver of a process its answer."""
+        """Note for what the solver of a process has waited: this event gives it its answer."""
+        sheet = self.sheets[process.site]
+        sheet.rounds = process.machine.epoch.round
+        if isinstance(event, Bytes):
+            names = self.network.connections[event.stream].names
+            sheet.waits_s[names[1 - names.index(process.site)]] += self.time.now - sheet.asked_at
+        elif isinstance(event, ev.Durable):
+            sheet.waits_s[OWN_DISK] += self.time.now - sheet.asked_at
 
     def found(self, process: Process, result: Any) -> None:
         """Called when the solver of a process has its result."""
@@ -530,9 +636,10 @@ class World:
 
     def start(self, process: Process) -> None:
         """Start a process of a site."""
-        self._starts[process.site] += 1
+        self.events.up(process.site)
+        self.starts[process.site] += 1
         self.processes.append(process)
-        self.log(f"{process.site} starts (start {self._starts[process.site]})")
+        self.log(f"{process.site} starts (start {self.starts[process.site]})")
         process.start()
 
     def ended(self, process: Process) -> None:
@@ -540,11 +647,12 @@ class World:
         for connection, side in self.network.of(process):
             self.network.close(connection, side, "")
         site, error = process.site, process.error
+        self.sheets[site].ended_at, self.sheets[site].error = self.time.now, error
         self.log(f"{site} ends: {process.result or repr(error)}, owed {process.owed}")
         if process.result is not None:
             self._have_result.add(site)
         helps = process.owed if process.result is not None else isinstance(error, ParkedError)
-        if helps and process.disk is self.disks[site] and self._starts[site] < self.max_starts:
+        if helps and process.disk is self.disks[site] and self.starts[site] < self.max_starts:
             self.start_later(site, self.restart_s(process.disk))
         elif self.running(site) is None and not self._due[site]:
             self.ends[site] = "result" if site in self._have_result else f"{type(error).__name__}: {error}"
@@ -566,6 +674,7 @@ class World:
 
     def crash(self, site: str, down_s: float, notice_s: tuple[float, float]) -> bool:
         """Crash the process of a site, which starts again after ``down_s``; False if no process was running."""
+        self.events.down(site)
         process = self.running(site)
         if process is None:
             return False
@@ -583,10 +692,14 @@ class World:
 
     def gone(self, site: str) -> None:
         """A site never comes back."""
+        self.sheets[site].ended_at = self.time.now
         self.ends[site] = "killed"
 
     def run_through(self, faults: Sequence[Fault]) -> None:
         """Run to the end of all sites, with these faults."""
+        self.events.members()
+        for latency in self.conditions.latencies:
+            self.events.log.emit(latency)
         for site in self.sites:
             self.start_later(site, self.first_start_s())
         for fault in faults:
@@ -596,65 +709,3 @@ class World:
     def is_over(self) -> bool:
         """Whether all sites have ended."""
         return len(self.ends) == len(self.sites)
-
-
-# How long messages take over links of known latency, bandwidth and loss.
-
-
-PACKET_BYTES = 1448
-# TCP waits at least this long plus a round trip before it sends the end of a message again; then twice as long.
-RESEND_S = 0.2
-MAX_RESENDS = 15
-
-
-class LinkTimes:
-    """Travel times of messages, in both directions of every link, with counts of messages and bytes.
-
-    Attributes
-    ----------
-    messages, bytes, resent : by sender and receiver; ``resent`` counts messages of which a packet was lost.
-    """
-
-    def __init__(self, time: VirtualTime, links: Mapping[tuple[str, str], LinkQuality]) -> None:
-        self._time = time
-        self._links = {way: link for (one, other), link in links.items() for way in ((one, other), (other, one))}
-        self._free_at = dict.fromkeys(self._links, 0.0)
-        self.messages: Counter[tuple[str, str]] = Counter()
-        self.bytes: Counter[tuple[str, str]] = Counter()
-        self.resent: Counter[tuple[str, str]] = Counter()
-
-    @property
-    def latency_s(self) -> dict[tuple[str, str], float]:
-        return {way: link.latency_ms / 1e3 for way, link in self._links.items()}
-
-    def travel_s(self, way: tuple[str, str], n_bytes: int) -> float:
-        """Seconds until a message arrives: it waits for earlier messages, is sent, and travels."""
-        return self.arrival_s(way, n_bytes, self._time.now) - self._time.now
-
-    def arrival_s(self, way: tuple[str, str], n_bytes: int, leaves_at: float, again: bool = True) -> float:
-        """When a message arrives. With ``again`` lost packets are sent again; otherwise a lost message gives inf."""
-        link, random = self._links[way], self._time.random
-        self.messages[way] += n_bytes > 0
-        self.bytes[way] += n_bytes
-        gone_at = max(leaves_at, self._free_at[way]) + 8e-6 * n_bytes / link.bandwidth_mbit
-        self._free_at[way] = gone_at
-        late_s = (link.overhead_ms + link.latency_ms + link.jitter_ms * random.random()) / 1e3
-        if not again:
-            return gone_at + late_s if random.random() >= _any_lost(link, n_bytes) else math.inf
-        return gone_at + late_s + self._resend_s(way, link, n_bytes)
-
-    def _resend_s(self, way: tuple[str, str], link: LinkQuality, n_bytes: int) -> float:
-        """The delay by lost packets: at first any packet of the message, then the one that is sent again."""
-        any_lost = _any_lost(link, n_bytes)
-        wait_s, total_s = RESEND_S + 2e-3 * link.latency_ms, 0.0
-        for attempt in range(MAX_RESENDS):
-            if self._time.random.random() >= (link.loss if attempt else any_lost):
-                break
-            self.resent[way] += not attempt
-            total_s += wait_s * 2**attempt
-        return total_s
-
-
-def _any_lost(link: LinkQuality, n_bytes: int) -> float:
-    """The probability that at least one packet of a message is lost."""
-    return 1.0 - (1.0 - link.loss) ** -(-n_bytes // PACKET_BYTES)

@@ -92,7 +92,7 @@ def _hash(name: str) -> str:
 
 # Most events in one message to a page.
 MOST_AT_ONCE = 500
-LOOK_EVERY_S = 0.5
+READ_EVERY_S = 0.5
 # Longest time without a message, from which pages see that the server is alive.
 ALIVE_S = 2.0
 
@@ -165,10 +165,10 @@ def fate_of(path: Path, last: Entry | None) -> tuple[float, bool]:
     return (path.stat().st_mtime if path.exists() else time.time()), lost
 
 
-def follow(path: Path, feed: Feed, stop: threading.Event, look: Callable[[bool], dict[str, Any] | None]) -> None:
+def follow(path: Path, feed: Feed, stop: threading.Event, left_of: Callable[[bool], dict[str, Any] | None]) -> None:
     """Pass new lines of a file of events to a feed, until ``stop``, and once more after it.
 
-    ``look`` summarises what has left the site, or returns None if that is too expensive now; the last call is with
+    ``left_of`` summarises what has left the site, or returns None if that is too expensive now; the last call is with
     True.
     """
     reader, ends = EventReader(path), False
@@ -181,13 +181,13 @@ def follow(path: Path, feed: Feed, stop: threading.Event, look: Callable[[bool],
         last = entries[-1] if entries else last
         feed.show_fate(*fate_of(path, last))
         if entries or left is None or ends:
-            now = look(ends)
+            now = left_of(ends)
             if now is not None and now != left:
                 left = now
                 feed.show_left(now)
         if ends:
             return
-        ends = stop.wait(LOOK_EVERY_S)
+        ends = stop.wait(READ_EVERY_S)
 
 
 # Serves the page on this machine, to anybody who knows its address with the token.
@@ -244,7 +244,7 @@ class PageServer:
         self.feed.close()
         deadline = time.monotonic() + LAST_S
         for _ in range(MOST_PAGES):
-            # A stream releases its place when it ends.
+            # A stream releases its share when it ends.
             self.streams.acquire(timeout=max(0.0, deadline - time.monotonic()))
         self._server.shutdown()
         self._thread.join()
@@ -254,9 +254,9 @@ class PageServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, place: tuple[str, int], page: PageServer) -> None:
+    def __init__(self, address: tuple[str, int], page: PageServer) -> None:
         self.page = page
-        super().__init__(place, _Handler)
+        super().__init__(address, _Handler)
 
 
 class _Handler(BaseHTTPRequestHandler):

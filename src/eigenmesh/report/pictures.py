@@ -45,8 +45,8 @@ def new_figure(width: float, height: float) -> Figure:
 def set_heading(axes: Axes, title: str, subtitle: str) -> None:
     """Title in bold at the left with a smaller line under it."""
     axes.set_title(title, loc="left", pad=22, fontsize=TITLE_SIZE, fontweight="bold")
-    place: Any = {"xycoords": "axes fraction", "xytext": (0, 6), "textcoords": "offset points"}
-    axes.annotate(subtitle, (0, 1), **place, fontsize=TEXT_SIZE, annotation_clip=False)
+    position: Any = {"xycoords": "axes fraction", "xytext": (0, 6), "textcoords": "offset points"}
+    axes.annotate(subtitle, (0, 1), **position, fontsize=TEXT_SIZE, annotation_clip=False)
 
 
 def draw_frame(axes: Axes, x: str, y: str) -> None:
@@ -60,7 +60,13 @@ def draw_frame(axes: Axes, x: str, y: str) -> None:
 
 
 def require_picture(path: str | os.PathLike[str]) -> Path:
-    """Raise before any work if a picture cannot be drawn or written there."""
+    """Raise before any work if a picture cannot be drawn or written there.
+
+    Parameters
+    ----------
+    path : path-like
+        A file that ends in .png, .svg or .pdf.
+    """
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"cannot draw {path}: its suffix is {path.suffix!r}; pictures end in {', '.join(SUFFIXES)}.")
@@ -70,14 +76,22 @@ def require_picture(path: str | os.PathLike[str]) -> Path:
 
 
 def save_picture(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Write the figure atomically as PNG, SVG or PDF, by the suffix of the path."""
+    """Write a figure atomically as PNG, SVG or PDF.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        What to write.
+    path : path-like
+        A file that ends in .png, .svg or .pdf.
+    """
     path = require_picture(path)
     write_atomically(path, lambda file: write_figure(figure, file, path.suffix.lower().removeprefix(".")))
     return path
 
 
 def write_figure(figure: Figure, file: Any, kind: str, fonttype: str = "none") -> None:
-    """Write a figure so that the same run gives the same bytes; by default text stays text in an SVG."""
+    """Write a figure so that the same run gives the same bytes. By default text stays text in an SVG."""
     without = {"svg": ("Creator", "Date", "Format", "Type"), "pdf": ("CreationDate",)}
     metadata = dict.fromkeys(without[kind]) if kind in without else None
     settings = {"svg.fonttype": fonttype, "svg.hashsalt": "eigenmesh"}
@@ -118,15 +132,15 @@ def short_names(names: Sequence[object], most: int = MOST_LETTERS) -> list[str]:
 
 def draw_name(axes: Axes, text: str, point: np.ndarray, offset: np.ndarray, **style: Any) -> None:
     """Put a name next to a point; ``offset`` is in typographic points. :func:`part_names` may move it later."""
-    look: Any = {"textcoords": "offset points", "xytext": (offset[0], offset[1]), "gid": MOVABLE}
-    axes.annotate(text, (point[0], point[1]), **look, **style).set_in_layout(False)
+    offset_style: Any = {"textcoords": "offset points", "xytext": (offset[0], offset[1]), "gid": MOVABLE}
+    axes.annotate(text, (point[0], point[1]), **offset_style, **style).set_in_layout(False)
 
 
 def part_names(figure: Figure) -> None:
     """Move each name to a side of its point where it is inside the picture and covers no other name or legend.
 
-    The side on which it was put is tried first; sides where it would cover no other named point are preferred. A name
-    without a free side is hidden. Names are placed in order, so earlier ones choose first.
+    The side on which it was put is tried first, and sides where it would cover no other named point are preferred. A
+    name without a free side is hidden. Names are placed in order, so earlier ones choose first.
     """
     figure.draw_without_rendering()
     names: list[Any] = figure.findobj(lambda artist: artist.get_gid() == MOVABLE)
@@ -134,7 +148,7 @@ def part_names(figure: Figure) -> None:
     taken: list[Any] = [legend.get_window_extent().padded(8) for legend in figure.legends]
     for at, name in enumerate(names):
         others = points[:at] + points[at + 1 :]
-        box = _place(name, taken + others) or _place(name, taken)
+        box = _move_aside(name, taken + others) or _move_aside(name, taken)
         name.set_visible(box is not None)
         taken += [] if box is None else [box]
 
@@ -146,7 +160,7 @@ def _around(name: Any) -> Any:
     return matplotlib("transforms").Bbox.from_extents(x - half, y - half, x + half, y + half)
 
 
-def _place(name: Any, taken: list[Any]) -> Any:
+def _move_aside(name: Any, taken: list[Any]) -> Any:
     """Move a name to a free side and return its box there; None if no side is free."""
     put = np.array(name.xyann)
     page = name.axes.figure.bbox
@@ -173,13 +187,19 @@ MOST_FEATURES, MOST_LINKS, MOST_COMPONENTS = 12, 20, 6
 
 
 def scree_picture(shares: np.ndarray) -> Figure:
-    """Share of the variance that each component explains, and the cumulative share: shares of shape (K,)."""
+    """Share of the variance that each component explains, and the cumulative share.
+
+    Parameters
+    ----------
+    shares : array of shape (K,)
+        The share of each component.
+    """
     figure = new_figure(6.5, 4.2)
     axes: Axes = figure.subplots()
-    places = np.arange(1, len(shares) + 1)
-    axes.bar(places, shares, color=COLOURS[0], label="each")
-    axes.plot(places, np.cumsum(shares), "o-", color="0.1", label="together")
-    axes.set_xticks(places if len(places) <= 20 else places[:: len(places) // 10])
+    positions = np.arange(1, len(shares) + 1)
+    axes.bar(positions, shares, color=COLOURS[0], label="each")
+    axes.plot(positions, np.cumsum(shares), "o-", color="0.1", label="together")
+    axes.set_xticks(positions if len(positions) <= 20 else positions[:: len(positions) // 10])
     axes.set_ylim(0, 1.03)
     draw_frame(axes, "component", "share of the variance")
     figure.legend(loc="outside right upper", fontsize=TEXT_SIZE, frameon=False)
@@ -188,7 +208,17 @@ def scree_picture(shares: np.ndarray) -> Figure:
 
 
 def loadings_picture(components: np.ndarray, names: Sequence[str], most: int = MOST_FEATURES) -> Figure:
-    """The largest loadings of the first components: components (K, d), names of the d features."""
+    """The largest loadings of the first components.
+
+    Parameters
+    ----------
+    components : array of shape (K, d)
+        One component per row.
+    names : sequence of str
+        The names of the d features.
+    most : int
+        How many loadings are shown of each component.
+    """
     if len(names) != components.shape[1]:
         raise InputError(f"{len(names)} names for {components.shape[1]} features; give one for each.")
     shown, names = components[:MOST_COMPONENTS], short_names(names)
@@ -213,9 +243,20 @@ def scores_picture(
     names: Sequence[str] | None = None,
     most: int = MOST_FEATURES,
 ) -> Figure:
-    """Samples on the first two components, by node: scores (n, K >= 2), the node of each sample.
+    """Samples on the first two components, by node. With components and names it is a biplot.
 
-    With components (K, d) and names of features it is a biplot: arrows for the features of largest weight.
+    Parameters
+    ----------
+    scores : array of shape (n, K)
+        The samples on at least two components.
+    nodes : sequence of str
+        The node of each sample.
+    components : array of shape (K, d), optional
+        The components, for arrows that show the features of largest weight.
+    names : sequence of str, optional
+        The names of the d features.
+    most : int
+        How many arrows are drawn.
     """
     if scores.shape[1] < 2:
         raise InputError("a picture of scores needs two components, but there is one; fit at least two.")
@@ -253,7 +294,15 @@ def _draw_arrows(axes: Axes, scores: np.ndarray, components: np.ndarray, names: 
 
 
 def disagreement_picture(node_components: np.ndarray, nodes: Sequence[str] | None = None) -> Figure:
-    """How far each node's components are from the average: sines of angles, node_components (nodes, K, d)."""
+    """How far each node's components are from the average, as sines of angles.
+
+    Parameters
+    ----------
+    node_components : array of shape (nodes, K, d)
+        The components of every node.
+    nodes : sequence of str, optional
+        The names of the nodes.
+    """
     mean = node_components.mean(axis=0)
     mean /= np.linalg.norm(mean, axis=1, keepdims=True)
     own = node_components / np.linalg.norm(node_components, axis=2, keepdims=True)
@@ -274,7 +323,13 @@ def disagreement_picture(node_components: np.ndarray, nodes: Sequence[str] | Non
 
 
 def traffic_picture(links: Mapping[tuple[str, str], int]) -> Figure:
-    """Bytes of each link, both directions together, largest first."""
+    """Bytes of each link, both directions together, largest first.
+
+    Parameters
+    ----------
+    links : mapping
+        Bytes by sender and receiver.
+    """
     sums: dict[tuple[str, str], int] = {}
     for (sender, receiver), count in links.items():
         pair = min(sender, receiver), max(sender, receiver)
@@ -304,7 +359,17 @@ VECTOR_LINKS = 5000
 
 
 def network_picture(weights: Weights, names: Sequence[str] | None = None, title: str = "Network") -> Figure:
-    """Figure of the nodes and links of a network; nodes show their ``names``, or else their numbers."""
+    """Figure of the nodes and links of a network.
+
+    Parameters
+    ----------
+    weights : Weights
+        The network.
+    names : sequence of str, optional
+        The names of the nodes, which show their numbers otherwise.
+    title : str
+        The heading of the figure.
+    """
     figure = new_figure(6.0, 6.2)
     draw_network(figure.subplots(), weights, names, title)
     part_names(figure)
@@ -314,14 +379,14 @@ def network_picture(weights: Weights, names: Sequence[str] | None = None, title:
 def draw_network(axes: Axes, weights: Weights, names: Sequence[str] | None = None, title: str = "Network") -> None:
     """Draw a network into axes: links as grey lines, nodes as numbered circles."""
     graph = weights.graph
-    places = node_positions(graph)
-    ends = np.array([(places[a], places[b]) for a, b in graph.edges]).reshape(-1, 2, 2)
-    room = min(1.0, 60 / max(len(ends), 1)) ** 0.5
-    look = {"colors": "0.25", "linewidths": 0.5 + room, "alpha": 0.85 * room}
-    links = matplotlib("collections").LineCollection(ends, **look, zorder=1)
+    positions = node_positions(graph)
+    ends = np.array([(positions[a], positions[b]) for a, b in graph.edges]).reshape(-1, 2, 2)
+    crowding = min(1.0, 60 / max(len(ends), 1)) ** 0.5
+    line_style = {"colors": "0.25", "linewidths": 0.5 + crowding, "alpha": 0.85 * crowding}
+    links = matplotlib("collections").LineCollection(ends, **line_style, zorder=1)
     links.set_rasterized(len(ends) > VECTOR_LINKS)
     axes.add_collection(links)
-    _draw_nodes(axes, places, names)
+    _draw_nodes(axes, positions, names)
     axes.set_aspect("equal", anchor="NW")
     axes.set(xlim=(-1.12, 1.12), ylim=(-1.12, 1.12))
     axes.axis("off")
@@ -342,7 +407,7 @@ def counted(count: int, noun: str) -> str:
 def node_positions(graph: nx.Graph) -> np.ndarray:
     """Position of each node: (M, 2), centred, from -1 to 1.
 
-    If node i is linked to i + 1 all the way round, the nodes form a circle; otherwise linked nodes are near each other.
+    If node i is linked to i + 1 all the way round, the nodes form a circle. Otherwise linked nodes are near each other.
     """
     n_nodes = graph.number_of_nodes()
     if n_nodes == 1:
@@ -352,14 +417,14 @@ def node_positions(graph: nx.Graph) -> np.ndarray:
         return np.stack([np.cos(angles), np.sin(angles)], axis=1)
     small = n_nodes <= KAMADA_KAWAI_NODES
     layout = nx.kamada_kawai_layout(graph) if small else nx.spring_layout(graph, seed=0, iterations=100)
-    places = _upright(np.array([layout[node] for node in range(n_nodes)], dtype=float), graph)
-    places -= (places.max(axis=0) + places.min(axis=0)) / 2
-    return np.asarray(places / max(float(np.abs(places).max()), 1e-12))
+    positions = _upright(np.array([layout[node] for node in range(n_nodes)], dtype=float), graph)
+    positions -= (positions.max(axis=0) + positions.min(axis=0)) / 2
+    return np.asarray(positions / max(float(np.abs(positions).max()), 1e-12))
 
 
-def _upright(places: np.ndarray, graph: nx.Graph) -> np.ndarray:
+def _upright(positions: np.ndarray, graph: nx.Graph) -> np.ndarray:
     """Rotate the picture so that links run along the axes if possible, and it is not taller than wide."""
-    ends = places @ np.array([1, 1j])
+    ends = positions @ np.array([1, 1j])
     links = np.array([ends[a] - ends[b] for a, b in graph.edges])
     # The fourth power maps the four directions of the axes to one.
     turned = ends * np.exp(-0.25j * np.angle(np.sum(links**4)))
@@ -368,29 +433,29 @@ def _upright(places: np.ndarray, graph: nx.Graph) -> np.ndarray:
     return np.stack([turned.real, turned.imag], axis=1)
 
 
-def _draw_nodes(axes: Axes, places: np.ndarray, names: Sequence[str] | None) -> None:
-    size = _circle_points(places)
+def _draw_nodes(axes: Axes, positions: np.ndarray, names: Sequence[str] | None) -> None:
+    size = _circle_points(positions)
     labelled = size >= LABELLED_POINTS
-    look: Any = {"c": "white", "linewidths": 1.2} if labelled else {"c": "0.1", "linewidths": 0}
-    axes.scatter(places[:, 0], places[:, 1], s=size**2, edgecolors="0.1", zorder=2, **look)
+    circle: Any = {"c": "white", "linewidths": 1.2} if labelled else {"c": "0.1", "linewidths": 0}
+    axes.scatter(positions[:, 0], positions[:, 1], s=size**2, edgecolors="0.1", zorder=2, **circle)
     if not labelled:
         return
-    for text, place in zip(short_names(range(len(places)) if names is None else names), places, strict=True):
+    for text, position in zip(short_names(range(len(positions)) if names is None else names), positions, strict=True):
         if len(text) <= 4:
             font = 8 if len(text) < 3 and size > 14 else 6
-            axes.text(place[0], place[1], text, ha="center", va="center_baseline", fontsize=font, zorder=3)
+            axes.text(position[0], position[1], text, ha="center", va="center_baseline", fontsize=font, zorder=3)
         else:
             style: Any = {"fontsize": TEXT_SIZE - 1, "bbox": BEHIND_NAMES, "zorder": 3}
             # Away from the middle, where there are fewer links.
-            outwards = place / np.linalg.norm(place) if place.any() else np.array([0.0, -1.0])
-            draw_name(axes, text, place, (0.5 * size + 2) * outwards, **style)
+            outwards = position / np.linalg.norm(position) if position.any() else np.array([0.0, -1.0])
+            draw_name(axes, text, position, (0.5 * size + 2) * outwards, **style)
 
 
-def _circle_points(places: np.ndarray) -> float:
+def _circle_points(positions: np.ndarray) -> float:
     """Diameter of the circles such that hardly any two touch."""
-    if len(places) == 1:
+    if len(positions) == 1:
         return 18.0
-    distances = np.linalg.norm(places[:, None] - places[None], axis=-1)
+    distances = np.linalg.norm(positions[:, None] - positions[None], axis=-1)
     np.fill_diagonal(distances, np.inf)
     # One close pair must not shrink all circles.
     apart = float(np.quantile(distances.min(axis=1), 0.1)) * POINTS
@@ -413,10 +478,24 @@ def run_picture(
     image_shape: tuple[int, int] | None = None,
     total_variance: float | None = None,
 ) -> Figure:
-    """Figure with the network, its nodes with ``names``, on the left and the convergence on the right.
+    """Figure with the network on the left and the convergence on the right.
 
-    image_shape: (rows, columns) if each sample is an image; the components are then drawn below. total_variance: trace
-    of the covariance, to write each component's share under it.
+    Parameters
+    ----------
+    weights : Weights
+        The network.
+    result : Result
+        The run.
+    tol : float
+        The tolerance of the run, which is drawn as a line.
+    title : str
+        The heading of the figure.
+    names : sequence of str, optional
+        The names of the nodes.
+    image_shape : pair of int, optional
+        Rows and columns, if each sample is an image. The components are then drawn below.
+    total_variance : float, optional
+        Trace of the covariance, to write each component's share under it.
     """
     figure = new_figure(11.5, 5.4 if image_shape is None else 7.6)
     if title:
@@ -454,14 +533,24 @@ def draw_components(figure: SubFigure, result: Result, image_shape: tuple[int, i
 
 
 def convergence_picture(result: Result, tol: float, title: str = "Convergence") -> Figure:
-    """Figure of the residual against rounds, and of the true error if it is known."""
+    """Figure of the residual against rounds, and of the true error if it is known.
+
+    Parameters
+    ----------
+    result : Result
+        The run.
+    tol : float
+        The tolerance of the run, which is drawn as a line.
+    title : str
+        The heading of the figure.
+    """
     figure = new_figure(7.0, 5.2)
     draw_convergence(figure.subplots(), result, tol, title)
     return figure
 
 
 def draw_convergence(axes: Axes, result: Result, tol: float, title: str = "Convergence") -> None:
-    """Draw a run into axes; the lines differ in dashes, so that no colour is needed."""
+    """Draw a run into axes. The lines differ in dashes, so that no colour is needed."""
     scale, yardstick = residual_scale(result.certificate)
     # The record of the certificate is drawn as the stop.
     history = tuple(record for record in result.history if np.isnan(record.bound))
@@ -488,7 +577,7 @@ def draw_convergence(axes: Axes, result: Result, tol: float, title: str = "Conve
 def residual_scale(certificate: Certificate) -> tuple[float, str]:
     """Divisor that turns residuals into angles, and the name of the quotient.
 
-    The smallest gap, since sin(angle) is at most residual / gap; without a gap, the largest eigenvalue.
+    It is the smallest gap, since sin(angle) is at most residual / gap. Without a gap it is the largest eigenvalue.
     """
     gaps = certificate.gaps[np.isfinite(certificate.gaps)]
     if len(gaps) and gaps.min() > 0:

@@ -1,6 +1,6 @@
 """Virtual time: order, chance and the end of a run."""
 
-from eigenmesh.events import VirtualTime
+from eigenmesh.rehearsal.virtual_time import VirtualTime
 
 
 def test_actions_happen_in_the_order_of_their_times_and_then_of_their_planning():
