@@ -171,6 +171,12 @@ def test_the_accuracy_of_a_large_one_way_network_is_that_on_all_unit_vectors():
         assert true <= average.accuracy <= 3 * true
 
 
+def test_plain_gossip_takes_over_on_a_large_one_way_network():
+    # Finding the polynomial of 300 nodes would take longer than the rounds it saves.
+    weights = graphs.balanced(graphs.random_out(300, seed=0))
+    assert Polynomial(1e-6).prepare(weights).rounds == Gossip(1e-6).prepare(weights).rounds
+
+
 def test_planning_an_average_of_very_many_rounds_takes_no_time():
     two_way, one_way = graphs.erdos_renyi(8, p=0.6, seed=1), graphs.random_out(8, seed=0)
     for share in (1e-4, 1e-9):

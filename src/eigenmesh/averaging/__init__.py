@@ -41,12 +41,24 @@ AVERAGINGS: dict[str, Callable[[], Averaging]] = {**OVER_LINKS, "allreduce": All
 
 
 def averaging_by_name(name: str) -> Averaging:
-    """Averaging method with this name, for the command line and the estimator."""
+    """Averaging method with this name, for the command line and the estimator.
+
+    Parameters
+    ----------
+    name : str
+        Name of the averaging, in any spelling.
+    """
     return lookup("averaging", name, AVERAGINGS)()
 
 
 def name_of(averaging: Averaging) -> str:
-    """Name of the averaging, or of its class if it is not registered."""
+    """Name of the averaging, or of its class if it is not registered.
+
+    Parameters
+    ----------
+    averaging : Averaging
+        An averaging, registered or not.
+    """
     names = {make: name for name, make in AVERAGINGS.items()}
     return names.get(type(averaging), type(averaging).__name__)
 

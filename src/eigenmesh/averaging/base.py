@@ -35,7 +35,7 @@ class LinearRound:
     """
 
     matrix: Any
-    """The a_ij, (M, M), dense or CSR; zero where i and j are neither equal nor neighbours."""
+    """The a_ij, (M, M), dense or CSR, and zero where i and j are neither equal nor neighbours."""
 
     @cached_property
     def sums(self) -> sparse.csr_array:
@@ -56,7 +56,7 @@ class LinearRound:
 
     @cached_property
     def in_turn(self) -> int:
-        """Messages of the node that sends the most; a node sends its messages one after the other."""
+        """Messages of the node that sends the most. A node sends its messages one after the other."""
         return int(np.bincount(self.sends[1], minlength=1).max())
 
 
@@ -86,7 +86,7 @@ class LinearNetwork(Protocol):
 class Average(Protocol):
     """An averaging method prepared for one network.
 
-    ``rounds`` and ``messages`` (over all nodes) are the cost of one average; ``in_turn`` is the number of messages of
+    ``rounds`` and ``messages`` (over all nodes) are the cost of one average. ``in_turn`` is the number of messages of
     the busiest node in each round, summed over the rounds. ``accuracy`` is the relative error in float64 arithmetic:
     ``|y_i - mean| <= accuracy * |x|`` for the average ``y_i`` of every node i, with the Euclidean norm of x over all
     nodes.
@@ -211,7 +211,7 @@ def measured_accuracy(average: LinearAverage) -> float:
     """Norm of ``P - J``, the average minus the mean, as the rounds run in float64.
 
     Up to 256 nodes it is computed from all unit vectors, beyond that by power iteration on ``(P - J)^T (P - J)`` with
-    a block of vectors. Unit vectors have many zeros, which are not rounded; and rounding errors along the constant
+    a block of vectors. Unit vectors have many zeros, which are not rounded, and rounding errors along the constant
     vectors add up. So dense vectors with means of all sizes are averaged too, and the largest error counts.
     """
     n_nodes = average.n_nodes

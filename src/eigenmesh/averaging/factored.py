@@ -38,13 +38,18 @@ _searching = threading.Lock()
 class Factored:
     """Apply L matrices on the links of the graph whose product is ``1 1^T / M``, L the diameter or one more.
 
-    No exact average takes fewer rounds than the diameter; a tree takes up to twice as many. The matrices come from a
+    No exact average takes fewer rounds than the diameter. A tree takes up to twice as many. The matrices come from a
     Levenberg-Marquardt search on ``|W_L ... W_1 - 1 1^T / M|^2``, once per graph, and are stored in the user's cache.
     Every round sends a message over all links, so a tree sends fewer bytes. A tree or a polynomial, whichever takes
     fewer rounds, is used instead if it needs no more rounds, if the search fails, or with more than 3,000 unknowns.
 
     On another processor the search may find other matrices, so all nodes must use the same ``factors`` (L, messages +
     M), entries row by row: with a transport, all nodes use those of the root of the tree.
+
+    Parameters
+    ----------
+    factors : array of shape (L, messages + M), optional
+        Entries of the matrices, the same at all nodes. By default they are searched for.
     """
 
     factors: np.ndarray | None = field(default=None, compare=False, repr=False)
@@ -58,7 +63,7 @@ class Factored:
         return average if average.accuracy <= ACCURACY else fallback
 
     def found(self, weights: Weights) -> np.ndarray:
-        """The given factors, else those in the cache, else those of a new search; (0, ...) if there are none."""
+        """The given factors, else those in the cache, else those of a new search, or (0, ...) if there are none."""
         if self.factors is not None:
             return self.factors
         places, fewest = _places(weights), weights.spectrum.diameter
@@ -141,7 +146,7 @@ def _file_name(places: np.ndarray) -> str:
 
 
 def _read(name: str, places: np.ndarray) -> np.ndarray | None:
-    """Factors in the user's cache, (L, places); None if the file is missing, broken or wrong."""
+    """Factors in the user's cache, (L, places), or None if the file is missing, broken or wrong."""
     try:
         with open(cache_folder() / name, "rb") as file, np.load(file, allow_pickle=False) as arrays:
             factors = np.asarray(arrays["factors"], dtype=float).reshape(-1, len(places))
@@ -152,7 +157,7 @@ def _read(name: str, places: np.ndarray) -> np.ndarray | None:
 
 
 def _store(name: str, factors: np.ndarray) -> np.ndarray:
-    """Store factors (L, places) in memory and, if possible, in the user's cache; returns them."""
+    """Store factors (L, places) in memory and, if possible, in the user's cache, and return them."""
     _in_memory[name] = factors
     with contextlib.suppress(OSError, RuntimeError):
         cache_folder().mkdir(parents=True, exist_ok=True)
@@ -161,7 +166,7 @@ def _store(name: str, factors: np.ndarray) -> np.ndarray:
 
 
 def _search(places: np.ndarray, numbers: range) -> np.ndarray:
-    """The first solution with one of these numbers of factors: (L, places); L = 0 if there is none."""
+    """The first solution with one of these numbers of factors: (L, places), where L = 0 if there is none."""
     for n_factors, start in product(numbers, range(len(STARTS))):
         if n_factors * len(places) <= LARGEST_POLYNOMIAL and (factors := _solve(places, n_factors, start)) is not None:
             return factors
@@ -185,7 +190,7 @@ class _Products:
         self.size = float(np.linalg.norm(self.residual))
 
     def normal_equations(self) -> tuple[np.ndarray, np.ndarray]:
-        """``J^T J`` and ``J^T r``; entry (i, j) of factor l changes the product by ``after_l[:, i] before_l[j, :]``."""
+        """``J^T J`` and ``J^T r``. Entry (i, j) of factor l changes the product by ``after_l[:, i] before_l[j, :]``."""
         n_nodes, (rows, columns) = len(self.residual), self.places.T
         after, before = np.hstack(self.after), np.vstack(self.before)
         shift = n_nodes * np.arange(len(self.factors))[:, np.newaxis]
@@ -197,7 +202,7 @@ class _Products:
 
 
 def _solve(places: np.ndarray, n_factors: int, start: int) -> np.ndarray | None:
-    """Levenberg-Marquardt from row averages and noise: (n_factors, places); None if it finds no solution."""
+    """Levenberg-Marquardt from row averages and noise: (n_factors, places), or None without a solution."""
     noise = STARTS[start] * np.random.default_rng(start).standard_normal((n_factors, len(places)))
     now = _Products((1 + noise) / np.bincount(places[:, 0])[places[:, 0]], places)
     damping, sizes = 1.0, [now.size]
@@ -213,7 +218,7 @@ def _solve(places: np.ndarray, n_factors: int, start: int) -> np.ndarray | None:
 
 
 def _step(now: _Products, damping: float) -> tuple[_Products, float]:
-    """Better factors, and the damping that gave them; the same factors if there are none."""
+    """Better factors, and the damping that gave them, or the same factors if there are none."""
     from scipy.linalg import cho_factor, cho_solve
 
     square, gradient = now.normal_equations()

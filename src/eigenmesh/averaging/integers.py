@@ -29,7 +29,7 @@ class FixedPoint(Protocol):
     """A format for each node's numbers as 64-bit words that can be summed."""
 
     def encode(self, values: np.ndarray, ids: Sequence[int]) -> np.ndarray:
-        """Numbers of the nodes as words: (nodes, ...) -> (nodes, ...) uint64; DataError if one is too large."""
+        """Numbers of the nodes as words: (nodes, ...) -> (nodes, ...) uint64. DataError if one is too large."""
         ...
 
     def decode(self, total: np.ndarray) -> np.ndarray:
@@ -128,8 +128,8 @@ class Integers:
     """Convert numbers to integers modulo 2^64 by public scales, sum them, and convert the sum back.
 
     A sum of integers has the same bits in any order, so results do not depend on the tree, the order of the nodes or
-    the engine; and masks that cancel in the sum can hide the contribution of each node. Row j of a product ``C_i B``
-    has the scale ``2^e_j >= M sqrt(C_jj tr C)``, known from the pooled variances; counts, sums and squares take two
+    the engine. Masks that cancel in the sum can hide the contribution of each node. Row j of a product ``C_i B``
+    has the scale ``2^e_j >= M sqrt(C_jj tr C)``, known from the pooled variances. Counts, sums and squares take two
     words.
 
     Parameters
@@ -172,7 +172,7 @@ class IntegerAverage:
         """As for other averages, relative to the public size of a product, ``tr C``.
 
         Each node rounds by half a unit of ``2^(e_j - 62)`` at most and ``2^e_j`` is at most twice its bound, so an
-        averaged column is off by less than ``M 2^-62 tr C``; the norm over all nodes is sqrt(M) times that of one.
+        averaged column is off by less than ``M 2^-62 tr C``. The norm over all nodes is sqrt(M) times that of one.
         """
         # The factor 2 covers the slack that the bounds have against rounding.
         return float(np.sqrt(self.n_nodes) * 2.0 ** (1 - BITS))
@@ -182,7 +182,7 @@ class IntegerAverage:
         return np.asarray(self.over.total(network, words))
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
-        """Average of numbers without known bounds, two words each; a network uses bounds where it knows them."""
+        """Average of numbers without known bounds, two words each. A network uses bounds where it knows them."""
         wide, flat = Wide(self.n_nodes), ea.to_numpy(array).reshape(len(array), -1)
         total = self.total(network, wide.encode(flat, range(len(flat))))
         return ea.like((wide.decode(total) / self.n_nodes).reshape(array.shape), array)

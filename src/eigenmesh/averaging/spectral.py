@@ -1,4 +1,4 @@
-"""Gossip, plain or with Chebyshev acceleration; the number of rounds follows from the ends of the spectrum."""
+"""Gossip, plain or with Chebyshev acceleration. The number of rounds follows from the ends of the spectrum."""
 
 from __future__ import annotations
 
@@ -20,10 +20,15 @@ class Gossip(ToAccuracy):
     """Apply W repeatedly: ``x <- W^L x`` with ``beta^L <= accuracy``.
 
     The simplest and slowest method: a baseline for the others.
+
+    Parameters
+    ----------
+    accuracy : float
+        Relative error of an average at which its rounds end.
     """
 
     def prepare(self, weights: Weights) -> GossipAverage:
-        """Choose L from beta, the second largest modulus of an eigenvalue of W; if W is not symmetric, by measuring."""
+        """Choose L from beta, the second largest modulus of an eigenvalue of W, or if W is not symmetric measure."""
         require_averaging(weights, "gossip")
         average = GossipAverage(LinearRound(weights.matrix), rounds_to_average(weights.spectrum, self.accuracy))
         return average if weights.symmetric else average.lengthened(self.accuracy)
@@ -49,8 +54,13 @@ class Chebyshev(ToAccuracy):
 
         p_L(w) = T_L((w - c) / e) / T_L((1 - c) / e).
 
-    Both ends of the interval are used; the symmetric interval [-beta, beta] would cost more rounds. If W is not
+    Both ends of the interval are used, because the symmetric interval [-beta, beta] would cost more rounds. If W is not
     symmetric, its eigenvalues do not lie on an interval, and plain gossip is used instead.
+
+    Parameters
+    ----------
+    accuracy : float
+        Relative error of an average at which its rounds end.
     """
 
     def prepare(self, weights: Weights) -> ChebyshevAverage | GossipAverage:
@@ -109,7 +119,7 @@ class ChebyshevAverage(Mixing):
 
 
 # With more nodes, finding the polynomial takes longer than the rounds it saves.
-LARGEST_MEASURED = 256
+MOST_NODES_ONE_WAY = 256
 
 
 def arnoldi_factors(weights: Weights, accuracy: float, most: int) -> tuple[tuple[float, ...], ...]:
@@ -117,11 +127,11 @@ def arnoldi_factors(weights: Weights, accuracy: float, most: int) -> tuple[tuple
 
     Its roots are the harmonic Ritz values of Arnoldi's method on the matrices ``A^k (I - 11^T/M)``. In Leja order, each
     as far as possible from those before, they keep rounding small: 19 rounds to 1e-14 on a directed cycle of 20. A real
-    root r gives the factor ``1 - A/r``, stored as (1/r,); a pair r, conj(r) gives ``1 - 2 Re(r)/|r|^2 A + A^2/|r|^2``,
+    root r gives the factor ``1 - A/r``, stored as (1/r,). A pair r, conj(r) gives ``1 - 2 Re(r)/|r|^2 A + A^2/|r|^2``,
     two numbers and two rounds. With more than 256 nodes the result is empty.
     """
     n_nodes = weights.n_nodes
-    if n_nodes > LARGEST_MEASURED:
+    if n_nodes > MOST_NODES_ONE_WAY:
         return ()
     W = weights.matrix if isinstance(weights.matrix, np.ndarray) else weights.matrix.toarray()
     start = np.eye(n_nodes) - 1 / n_nodes
@@ -176,7 +186,7 @@ def _factors(roots: list[complex]) -> tuple[tuple[float, ...], ...]:
 
 
 # With more nodes, computing all eigenvalues of W costs more than the rounds it saves.
-LARGEST_MEASURED = 2048
+MOST_NODES_TWO_WAY = 2048
 # On long, thin graphs high degrees amplify rounding. An error up to this is accepted if it saves half the rounds.
 ROUNDING_ALLOWED = 1e-10
 
@@ -191,12 +201,17 @@ class Polynomial(ToAccuracy):
     accuracy is measured in working precision. If the recurrence is too ill-conditioned, or Chebyshev needs no more
     rounds, or there are more than 2,048 nodes, Chebyshev is used instead. If W is not symmetric, it is the residual
     polynomial of GMRES, see ``arnoldi_factors``.
+
+    Parameters
+    ----------
+    accuracy : float
+        Relative error of an average at which its rounds end.
     """
 
     def prepare(self, weights: Weights) -> Average:
         """Choose the degree from the spectrum of W."""
         chebyshev = Chebyshev(self.accuracy).prepare(weights)
-        if weights.n_nodes == 1 or weights.n_nodes > LARGEST_MEASURED:
+        if weights.n_nodes == 1 or weights.n_nodes > MOST_NODES_TWO_WAY:
             return chebyshev
         average = self._shortest(weights, most=chebyshev.rounds)
         is_shorter = average.rounds < chebyshev.rounds and average.accuracy <= self.accuracy
@@ -214,7 +229,7 @@ class Polynomial(ToAccuracy):
 
 @dataclass(frozen=True)
 class PolynomialAverage(Mixing):
-    """Polynomial averaging prepared for one network; ``rounds`` is the degree."""
+    """Polynomial averaging prepared for one network, where ``rounds`` is the degree."""
 
     steps: tuple[float, ...]
     turns: tuple[float, ...]
@@ -318,6 +333,11 @@ class PushSum(ToAccuracy):
     A node needs to know only its own links, so it works over links that are one-way, change or lose messages. On
     networks that change it continues until random numbers that are mixed in the same way have reached their mean, which
     all nodes know: this measures the accuracy of the average, and all nodes agree on it.
+
+    Parameters
+    ----------
+    accuracy : float
+        Relative error of an average at which its rounds end.
     """
 
     def prepare(self, weights: Weights) -> StaticPushSum:

@@ -19,7 +19,7 @@ class Tree:
 
     It takes ``2 x height`` rounds and only ``2 (M - 1)`` messages, and every node ends with the same bits. It relies on
     every link of the tree, so it is for static, reliable networks. With one-way links, one tree of links towards the
-    root is used on the way up and another one on the way down; the rounds are the sum of both heights.
+    root is used on the way up and another one on the way down, and the rounds are the sum of both heights.
     """
 
     def prepare(self, weights: Weights) -> TreeAverage:

@@ -29,8 +29,8 @@ class NetworkSequence:
     """A network that changes from round to round, or loses messages.
 
     Each round has its own weights, for which a node only needs to know its current links. Two-way links have Metropolis
-    weights, ``1 / (1 + max(deg_i, deg_j))``; one-way links have ``1 / (1 + out-degree_j)``. In both cases the columns
-    sum to one.
+    weights, ``1 / (1 + max(deg_i, deg_j))``, and one-way links have ``1 / (1 + out-degree_j)``. In both cases the
+    columns sum to one.
 
     Attributes
     ----------
@@ -38,16 +38,16 @@ class NetworkSequence:
         M.
     links_at : callable
         Function of the round, counted from 0, that returns the links (M, M), true where the node of the column sends to
-        that of the row; or a networkx graph of the nodes 0..M-1. Any number but 0 is a link. It must return the same
+        that of the row, or a networkx graph of the nodes 0..M-1. Any number but 0 is a link. It must return the same
         links at every node.
     one_way : bool
         True if links are one-way.
     loss : float
         Share of the messages that never arrive.
     delay : int
-        Largest delay of a message in rounds; all delays from 0 on are equally likely. Late messages may be reordered.
+        Largest delay of a message in rounds. All delays from 0 on are equally likely. Late messages may be reordered.
     duplicates : float
-        Share of the messages that arrive twice; the copy has a delay of its own.
+        Share of the messages that arrive twice. The copy has a delay of its own.
     seed : int
         Seed of loss, delay and duplicates.
     """
@@ -100,7 +100,7 @@ class NetworkSequence:
         return {**settings, "weights": digest_of(first.reshape(-1, self.n_nodes))[:16]}
 
     def weights_at(self, round_: int) -> np.ndarray:
-        """Weights W(t) of a round: (M, M), columns sum to one; nodes may have no link at all."""
+        """Weights W(t) of a round: (M, M), columns sum to one. Nodes may have no link at all."""
         links = _links_of(self.links_at(round_), round_)
         if links.shape != (self.n_nodes, self.n_nodes):
             raise GraphError(f"round {round_} has links of shape {links.shape}; there are {self.n_nodes} nodes.")
@@ -139,7 +139,13 @@ def _links_of(given: Any, round_: int) -> Links:
 
 
 def over_time(network: nx.Graph | Weights | NetworkSequence) -> NetworkSequence:
-    """A graph as a network sequence that does not change."""
+    """A graph as a network sequence that does not change.
+
+    Parameters
+    ----------
+    network : networkx.Graph, Weights or NetworkSequence
+        A network, where a sequence is returned as it is.
+    """
     if isinstance(network, NetworkSequence):
         return network
     graph = network.graph if isinstance(network, Weights) else network
@@ -155,12 +161,36 @@ def lossy(
     duplicates: float = 0.0,
     seed: int = 0,
 ) -> NetworkSequence:
-    """The network with messages that get lost, arrive late, out of order or twice."""
+    """The network with messages that get lost, arrive late, out of order or twice.
+
+    Parameters
+    ----------
+    network : networkx.Graph, Weights or NetworkSequence
+        The network, whose own losses are replaced.
+    loss : float
+        Share of the messages that never arrive.
+    delay : int
+        Largest delay of a message in rounds.
+    duplicates : float
+        Share of the messages that arrive twice.
+    seed : int
+        Seed of loss, delay and duplicates.
+    """
     return replace(over_time(network), loss=loss, delay=delay, duplicates=duplicates, seed=seed)
 
 
 def links_up(network: nx.Graph | Weights | NetworkSequence, probability: float = 0.7, seed: int = 0) -> NetworkSequence:
-    """Each link works in each round with this probability, independently of all others."""
+    """Each link works in each round with this probability, independently of all others.
+
+    Parameters
+    ----------
+    network : networkx.Graph, Weights or NetworkSequence
+        The network whose links come and go.
+    probability : float
+        Probability that a link works in a round.
+    seed : int
+        Seed of the draws.
+    """
     if not (isinstance(probability, Real) and 0 < probability <= 1):
         raise GraphError(f"probability={probability!r} must be above 0 and at most 1.")
     whole = over_time(network)
@@ -175,7 +205,19 @@ def links_up(network: nx.Graph | Weights | NetworkSequence, probability: float =
 
 
 def fresh_graphs(n_nodes: int, p: float = 0.2, seed: int = 0, one_way: bool = False) -> NetworkSequence:
-    """A new graph every round, each pair linked with probability p; it need not be connected."""
+    """A new graph every round, each pair linked with probability p, which need not be connected.
+
+    Parameters
+    ----------
+    n_nodes : int
+        M, the number of nodes.
+    p : float
+        Probability that two nodes are linked in a round.
+    seed : int
+        Seed of the draws.
+    one_way : bool
+        Whether links are one-way.
+    """
     if not (isinstance(n_nodes, Integral) and n_nodes >= 1):
         raise GraphError(f"n_nodes={n_nodes!r} must be a whole number of at least 1.")
     if not (isinstance(p, Real) and 0 < p <= 1):
@@ -184,7 +226,13 @@ def fresh_graphs(n_nodes: int, p: float = 0.2, seed: int = 0, one_way: bool = Fa
 
 
 def periodic(networks: Sequence[nx.Graph]) -> NetworkSequence:
-    """Graphs on the same nodes, in turn and repeated."""
+    """Graphs on the same nodes, in turn and repeated.
+
+    Parameters
+    ----------
+    networks : sequence of networkx.Graph
+        The graphs, one for each round of the period.
+    """
     if not networks:
         raise GraphError("a periodic network needs at least 1 graph.")
     parts = [over_time(graph) for graph in networks]
@@ -197,7 +245,17 @@ def periodic(networks: Sequence[nx.Graph]) -> NetworkSequence:
 
 
 def dealt_out(graph: nx.Graph, rounds: int = 5, seed: int = 0) -> NetworkSequence:
-    """The links of a graph distributed at random over this many rounds: only all rounds together are connected."""
+    """The links of a graph distributed at random over this many rounds: only all rounds together are connected.
+
+    Parameters
+    ----------
+    graph : networkx.Graph or networkx.DiGraph
+        The graph whose links are dealt out.
+    rounds : int
+        Number of rounds, after which the links are those of the first round again.
+    seed : int
+        Seed of the draws.
+    """
     if not (isinstance(rounds, Integral) and rounds >= 1):
         raise GraphError(f"rounds={rounds!r} must be a whole number of at least 1.")
     links = list(graph.edges)
@@ -212,7 +270,15 @@ def dealt_out(graph: nx.Graph, rounds: int = 5, seed: int = 0) -> NetworkSequenc
 
 
 def matchings(network: nx.Graph | Weights | NetworkSequence, seed: int = 0) -> NetworkSequence:
-    """In each round every node has at most one partner, drawn from its links: pairwise gossip."""
+    """In each round every node has at most one partner, drawn from its links: pairwise gossip.
+
+    Parameters
+    ----------
+    network : networkx.Graph, Weights or NetworkSequence
+        The network from whose two-way links partners are drawn.
+    seed : int
+        Seed of the draws.
+    """
     whole = over_time(network)
     if whole.one_way:
         raise GraphError("matchings need links that go both ways, but the graph is directed.")
@@ -238,7 +304,7 @@ SAMPLED_ROUNDS, LONGEST_WAIT = 128, 100_000
 
 
 def tree_rounds(sequence: NetworkSequence) -> float:
-    """Expected rounds of an average over a tree, up and down; infinite if the network is not connected.
+    """Expected rounds of an average over a tree, up and down, which is infinite if the network is not connected.
 
     A link works in a round with a probability of the share of rounds in which it is up, times the share of messages
     that arrive. The root is the node with the smallest distances to and from its farthest nodes. A level of the tree

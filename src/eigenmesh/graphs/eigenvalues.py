@@ -27,7 +27,13 @@ VISITS = 200_000_000
 
 
 def diameter(matrix: np.ndarray | sparse.csr_array) -> int:
-    """Largest number of links between two nodes of the graph on which the matrix (M, M) is not zero."""
+    """Largest number of links between two nodes of the graph on which the matrix (M, M) is not zero.
+
+    Parameters
+    ----------
+    matrix : array of shape (M, M)
+        Weights or any other matrix of the links, dense or sparse.
+    """
     return int(eccentricities(matrix).max())
 
 
@@ -134,10 +140,10 @@ class Spectrum:
     """Ends of the spectrum of W on the complement of the constant vectors, and the diameter of its graph."""
 
     second: float
-    """lambda_2(W), the largest eigenvalue besides the 1 of the constant vectors; if W is not symmetric, the largest
-    modulus."""
+    """lambda_2(W), the largest eigenvalue besides the 1 of the constant vectors, or the largest modulus if W
+    is not symmetric."""
     smallest: float
-    """lambda_M(W), the smallest eigenvalue; if W is not symmetric, the smallest real part."""
+    """lambda_M(W), the smallest eigenvalue, or the smallest real part if W is not symmetric."""
     diameter: int
     """Largest number of links between two nodes: no exact average takes fewer rounds. Only an upper bound for networks
     of many thousand nodes."""
@@ -156,11 +162,16 @@ class Spectrum:
 
 
 def spectrum(matrix: Matrix) -> Spectrum:
-    """Spectrum of a matrix (M, M), dense or sparse, whose rows or columns sum to one; all zeros for M = 1.
+    """Spectrum of a matrix (M, M), dense or sparse, whose rows or columns sum to one. It is all zeros for M = 1.
 
     Dense eigenvalues up to M = 1000. Beyond that Lanczos and, if it converges slowly (gaps below about 1e-5), inverse
-    iteration with a shift near the end of the spectrum; Arnoldi if the matrix is not symmetric. The links are the
+    iteration with a shift near the end of the spectrum, or Arnoldi if the matrix is not symmetric. The links are the
     nonzero entries of the matrix: entry (i, j) is a link from j to i.
+
+    Parameters
+    ----------
+    matrix : array of shape (M, M)
+        The weights, dense or sparse.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
         raise GraphError(f"the matrix has shape {matrix.shape}; a spectrum needs a square matrix.")
@@ -177,7 +188,15 @@ def is_symmetric(matrix: Matrix) -> bool:
 
 
 def rounds_to_average(spectrum: Spectrum, accuracy: float) -> int:
-    """Rounds of plain gossip that reduce disagreement to ``accuracy`` times its start: least L, beta^L <= accuracy."""
+    """Rounds of plain gossip that reduce disagreement to ``accuracy`` times its start: least L, beta^L <= accuracy.
+
+    Parameters
+    ----------
+    spectrum : Spectrum
+        Ends of the spectrum of the weights.
+    accuracy : float
+        Disagreement at the end, relative to that at the start.
+    """
     if not accuracy > 0:
         raise InputError(f"accuracy={accuracy} must be above 0, for example 1e-12.")
     if not spectrum.beta < 1:
@@ -192,7 +211,12 @@ def rounds_to_average(spectrum: Spectrum, accuracy: float) -> int:
 def laplacian_extremes(graph: nx.Graph) -> tuple[float, float]:
     """Smallest and largest eigenvalue (l_2, l_M) of the Laplacian L besides the 0 of the constant vectors.
 
-    Computed from I - L / max degree, whose eigenvalues are in [-1, 1]; (0, 0) for M = 1.
+    Computed from I - L / max degree, whose eigenvalues are in [-1, 1], or (0, 0) for M = 1.
+
+    Parameters
+    ----------
+    graph : networkx.Graph
+        A connected graph whose links go both ways.
     """
     require_connected(graph)
     if graph.number_of_nodes() == 1:
@@ -238,7 +262,7 @@ def _complex_ends(links: sparse.csr_array) -> tuple[float, float]:
 def _lanczos(matrix: sparse.csr_array) -> tuple[tuple[float, float], tuple[float, float]]:
     """Largest and smallest Ritz value on the complement of the constant vectors, each with its residual norm.
 
-    ``A V = V T + b v e^T`` with T tridiagonal; only three vectors are stored. Without reorthogonalisation Ritz values
+    ``A V = V T + b v e^T`` with T tridiagonal. Only three vectors are stored. Without reorthogonalisation Ritz values
     may appear several times, but the ends are correct (Paige, 1980).
     """
     rng = np.random.default_rng(0)

@@ -26,10 +26,15 @@ NAMED_IN_MESSAGES = 5
 
 
 def from_networkx(graph: nx.Graph) -> nx.Graph:
-    """Copy of a simple graph with the nodes 0..M-1; the links of a ``networkx.DiGraph`` are one-way.
+    """Copy of a simple graph with the nodes 0..M-1, where the links of a ``networkx.DiGraph`` are one-way.
 
-    Nodes that are whole numbers are taken in their order, whatever the order in which they were added; others in the
-    order of the graph. The node attribute "name" keeps the old name of a node.
+    Nodes that are whole numbers are taken in their order, whatever the order in which they were added. Others are in
+    the order of the graph. The node attribute "name" keeps the old name of a node.
+
+    Parameters
+    ----------
+    graph : networkx.Graph or networkx.DiGraph
+        The graph, whose nodes may have any names.
     """
     require_simple(graph)
     names = sorted(graph) if all(isinstance(name, Integral) for name in graph) else list(graph)
@@ -45,6 +50,11 @@ def from_edge_list(path: str | os.PathLike[str]) -> nx.Graph:
 
     Nodes are numbered 0..M-1 in the order of their names if all names are whole numbers, otherwise in the order of
     their first appearance. The node attribute "name" keeps the name, a string.
+
+    Parameters
+    ----------
+    path : str or path
+        The text file.
     """
     links = nx.Graph()
     for number, line in enumerate(_read_text(Path(path)).splitlines(), start=1):
@@ -60,7 +70,7 @@ def from_edge_list(path: str | os.PathLike[str]) -> nx.Graph:
 
 
 def in_order_of(graph: nx.Graph, names: Sequence[str] | None) -> nx.Graph:
-    """The graph with its nodes in the order of ``names`` if these are its node names; otherwise unchanged."""
+    """The graph with its nodes in the order of ``names`` if these are its node names, otherwise unchanged."""
     own_names = [str(graph.nodes[node].get("name")) for node in range(graph.number_of_nodes())]
     if names is None or len(set(names)) != len(names) or set(own_names) != set(names):
         return graph
@@ -69,7 +79,7 @@ def in_order_of(graph: nx.Graph, names: Sequence[str] | None) -> nx.Graph:
 
 
 def graph_of(nodes: Iterable[Hashable], links: Iterable[tuple[Hashable, Hashable]], one_way: bool = False) -> nx.Graph:
-    """Graph with its nodes in this order; a one-way link is a pair (sender, receiver)."""
+    """Graph with its nodes in this order, where a one-way link is a pair (sender, receiver)."""
     graph = nx.DiGraph() if one_way else nx.Graph()
     graph.add_nodes_from(nodes)
     graph.add_edges_from(links)
@@ -99,7 +109,13 @@ def require_both_ways(graph: nx.Graph, what: str) -> None:
 
 
 def require_connected(graph: nx.Graph) -> None:
-    """Raise GraphError unless there is a path from any node to any other."""
+    """Raise GraphError unless there is a path from any node to any other.
+
+    Parameters
+    ----------
+    graph : networkx.Graph or networkx.DiGraph
+        The graph to check.
+    """
     require_simple(graph)
     if graph.is_directed():
         _require_strongly_connected(graph)
@@ -167,7 +183,17 @@ DEFAULT_OUT_DEGREE = 3
 
 
 def erdos_renyi(n_nodes: int, p: float = 0.5, seed: int = 0) -> nx.Graph:
-    """Each of the M(M-1)/2 links exists with probability p; drawn again until connected."""
+    """Each of the M(M-1)/2 links exists with probability p. The graph is drawn again until connected.
+
+    Parameters
+    ----------
+    n_nodes : int
+        M, the number of nodes.
+    p : float
+        Probability of each link.
+    seed : int
+        Seed of the draws.
+    """
     n_nodes = _count(n_nodes)
     _require_probability(p)
     setting = f"p={p}; connectivity needs p of about log(M)/M = {math.log(n_nodes) / n_nodes:.3g}"
@@ -175,30 +201,57 @@ def erdos_renyi(n_nodes: int, p: float = 0.5, seed: int = 0) -> nx.Graph:
 
 
 def cycle(n_nodes: int) -> nx.Graph:
-    """Ring: i is linked to i + 1 mod M; diameter M // 2."""
-    n_nodes = _count(n_nodes)
-    return graph_of(range(n_nodes), ((node, (node + 1) % n_nodes) for node in range(n_nodes) if n_nodes > 1))
+    """Ring: i is linked to i + 1 mod M, so the diameter is M // 2.
+
+    Parameters
+    ----------
+    n_nodes : int
+        M, the number of nodes.
+    """
+    return _ring(n_nodes, nx.Graph)
 
 
 def path(n_nodes: int) -> nx.Graph:
-    """Line: i is linked to i + 1; diameter M - 1, the largest possible."""
-    n_nodes = _count(n_nodes)
-    return graph_of(range(n_nodes), ((node, node + 1) for node in range(n_nodes - 1)))
+    """Line: i is linked to i + 1, so the diameter is M - 1, the largest possible.
+
+    Parameters
+    ----------
+    n_nodes : int
+        M, the number of nodes.
+    """
+    return nx.path_graph(_count(n_nodes))
 
 
 def star(n_nodes: int) -> nx.Graph:
-    """Node 0 is linked to all others; diameter 2."""
-    n_nodes = _count(n_nodes)
-    return graph_of(range(n_nodes), ((0, node) for node in range(1, n_nodes)))
+    """Node 0 is linked to all others, so the diameter is 2.
+
+    Parameters
+    ----------
+    n_nodes : int
+        M, the number of nodes.
+    """
+    return nx.star_graph(_count(n_nodes) - 1)
 
 
 def complete(n_nodes: int) -> nx.Graph:
-    """Every node is linked to every other; diameter 1."""
+    """Every node is linked to every other, so the diameter is 1.
+
+    Parameters
+    ----------
+    n_nodes : int
+        M, the number of nodes.
+    """
     return nx.complete_graph(_count(n_nodes))
 
 
 def grid(n_nodes: int) -> nx.Graph:
-    """Square lattice in rows of ceil(sqrt(M)) nodes; the last row is shorter if M does not fill it."""
+    """Square lattice in rows of ceil(sqrt(M)) nodes. The last row is shorter if M does not fill it.
+
+    Parameters
+    ----------
+    n_nodes : int
+        M, the number of nodes.
+    """
     n_nodes = _count(n_nodes)
     columns = math.isqrt(n_nodes - 1) + 1
     along = ((node, node + 1) for node in range(n_nodes - 1) if (node + 1) % columns)
@@ -207,7 +260,13 @@ def grid(n_nodes: int) -> nx.Graph:
 
 
 def hypercube(n_nodes: int) -> nx.Graph:
-    """Nodes whose numbers differ in one bit are linked; M = 2^n, diameter n."""
+    """Nodes whose numbers differ in one bit are linked. M is a power of two, 2^n, and the diameter n.
+
+    Parameters
+    ----------
+    n_nodes : int
+        M, a power of two.
+    """
     n_nodes = _count(n_nodes)
     dimension = n_nodes.bit_length() - 1
     if n_nodes != 2**dimension:
@@ -218,9 +277,18 @@ def hypercube(n_nodes: int) -> nx.Graph:
 
 
 def regular(n_nodes: int, degree: int | None = None, seed: int = 0) -> nx.Graph:
-    """Random graph in which every node has ``degree`` links; drawn again until connected.
+    """Random graph in which every node has ``degree`` links. It is drawn again until connected.
 
     The default degree is 4, or M - 1 if that is less.
+
+    Parameters
+    ----------
+    n_nodes : int
+        M, the number of nodes.
+    degree : int, optional
+        Links of each node.
+    seed : int
+        Seed of the draws.
     """
     n_nodes = _count(n_nodes)
     degree = _degree(degree, DEFAULT_DEGREE, n_nodes)
@@ -237,10 +305,19 @@ def regular(n_nodes: int, degree: int | None = None, seed: int = 0) -> nx.Graph:
 
 
 def random_geometric(n_nodes: int, radius: float | None = None, seed: int = 0) -> nx.Graph:
-    """Random points in the unit square, linked if closer than ``radius``; drawn again until connected.
+    """Random points in the unit square, linked if closer than ``radius``. They are drawn again until connected.
 
     The default radius is sqrt(log(M) / M), which is sqrt(pi) times the connectivity threshold. The node attribute "pos"
     is the point.
+
+    Parameters
+    ----------
+    n_nodes : int
+        M, the number of nodes.
+    radius : float, optional
+        Distance below which two points are linked.
+    seed : int
+        Seed of the draws.
     """
     n_nodes = _count(n_nodes)
     threshold = math.sqrt(math.log(n_nodes) / n_nodes)
@@ -254,8 +331,19 @@ def random_geometric(n_nodes: int, radius: float | None = None, seed: int = 0) -
 def small_world(n_nodes: int, degree: int | None = None, p: float = 0.3, seed: int = 0) -> nx.Graph:
     """Watts-Strogatz: a ring linked to the ``degree`` nearest nodes, each link rewired with probability p.
 
-    Drawn again until connected. The degree must be even; the default is 4, or the largest even number below M if that
+    Drawn again until connected. The degree must be even. The default is 4, or the largest even number below M if that
     is less.
+
+    Parameters
+    ----------
+    n_nodes : int
+        M, the number of nodes.
+    degree : int, optional
+        Links of each node before any is rewired.
+    p : float
+        Probability that a link is rewired.
+    seed : int
+        Seed of the draws.
     """
     n_nodes = _count(n_nodes)
     _require_probability(p)
@@ -270,27 +358,52 @@ def small_world(n_nodes: int, degree: int | None = None, p: float = 0.3, seed: i
 
 
 def binary_tree(n_nodes: int) -> nx.Graph:
-    """Node i > 0 is linked to its parent, node (i - 1) // 2."""
-    n_nodes = _count(n_nodes)
-    return graph_of(range(n_nodes), (((node - 1) // 2, node) for node in range(1, n_nodes)))
+    """Node i > 0 is linked to its parent, node (i - 1) // 2.
+
+    Parameters
+    ----------
+    n_nodes : int
+        M, the number of nodes.
+    """
+    return nx.full_rary_tree(2, _count(n_nodes))
 
 
 def exponential(n_nodes: int) -> nx.Graph:
-    """Node i is linked to i + 2^j mod M for all 2^j < M: about 2 log2(M) links per node."""
+    """Node i is linked to i + 2^j mod M for all 2^j < M: about 2 log2(M) links per node.
+
+    Parameters
+    ----------
+    n_nodes : int
+        M, the number of nodes.
+    """
     n_nodes = _count(n_nodes)
     hops = [2**power for power in range((n_nodes - 1).bit_length())]
     return graph_of(range(n_nodes), ((node, (node + hop) % n_nodes) for node in range(n_nodes) for hop in hops))
 
 
 def directed_cycle(n_nodes: int) -> nx.DiGraph:
-    """One-way ring: i sends to i + 1 mod M; diameter M - 1."""
-    n_nodes = _count(n_nodes)
-    pairs = ((node, (node + 1) % n_nodes) for node in range(n_nodes) if n_nodes > 1)
-    return graph_of(range(n_nodes), pairs, one_way=True)
+    """One-way ring: i sends to i + 1 mod M, so the diameter is M - 1.
+
+    Parameters
+    ----------
+    n_nodes : int
+        M, the number of nodes.
+    """
+    return _ring(n_nodes, nx.DiGraph)
 
 
 def directed_chords(n_nodes: int, chords: int | None = None, seed: int = 0) -> nx.DiGraph:
-    """One-way ring with random one-way chords, by default M // 2 of them."""
+    """One-way ring with random one-way chords, by default M // 2 of them.
+
+    Parameters
+    ----------
+    n_nodes : int
+        M, the number of nodes.
+    chords : int, optional
+        Number of chords.
+    seed : int
+        Seed of the draws.
+    """
     graph = directed_cycle(n_nodes)
     absent = sorted(nx.non_edges(graph))
     chords = min(len(graph) // 2, len(absent)) if chords is None else _whole("chords", chords)
@@ -304,6 +417,15 @@ def random_out(n_nodes: int, degree: int | None = None, seed: int = 0) -> nx.DiG
     """Each node sends to ``degree`` others: to the next on a random one-way ring, and to others drawn at random.
 
     The default degree is 3, or M - 1 if that is less.
+
+    Parameters
+    ----------
+    n_nodes : int
+        M, the number of nodes.
+    degree : int, optional
+        Number of nodes that each node sends to.
+    seed : int
+        Seed of the draws.
     """
     n_nodes = _count(n_nodes)
     degree = _degree(degree, DEFAULT_OUT_DEGREE, n_nodes)
@@ -326,7 +448,17 @@ TWO_WAY = {name: build for name, build in TOPOLOGIES.items() if build not in ONE
 
 
 def by_name(name: str, n_nodes: int, seed: int = 0) -> nx.Graph:
-    """Topology with this name and its default settings; the seed is used if it is random."""
+    """Topology with this name and its default settings. The seed is used if it is random.
+
+    Parameters
+    ----------
+    name : str
+        Name of the topology, in any spelling.
+    n_nodes : int
+        M, the number of nodes.
+    seed : int
+        Seed of a random topology.
+    """
     build = lookup("topology", name, TOPOLOGIES)
     return build(n_nodes, seed=seed) if build in RANDOM else build(n_nodes)
 
@@ -341,6 +473,12 @@ def _draw_connected(draw: Callable[[random.Random], nx.Graph], n_nodes: int, see
             graph.add_nodes_from(drawn.nodes(data=True))
             return graph
     raise GraphError(f"none of {DRAWS} draws on {n_nodes} nodes was connected with {setting}.")
+
+
+def _ring(n_nodes: int, kind: type[nx.Graph]) -> nx.Graph:
+    # The ring of networkx links a single node to itself.
+    build = nx.cycle_graph if _count(n_nodes) > 1 else nx.empty_graph
+    return build(n_nodes, create_using=kind)
 
 
 def _count(n_nodes: int) -> int:
@@ -381,7 +519,7 @@ MOST_NODES, MOST_NAMES = 500, 40
 
 
 def circle_picture(graph: nx.Graph, sent: Mapping[frozenset[Any], int] = NOTHING) -> str:
-    """An SVG of the graph; empty for a very large graph. A one-way link is thick at its receiver.
+    """An SVG of the graph, which is empty for a very large graph. A one-way link is thick at its receiver.
 
     The more bytes were ``sent`` over a link, the wider it is.
     """

@@ -2,7 +2,7 @@
 
 ``mix(X)_i = sum_j w_ij X_j`` conserves the mean of X over the nodes and brings every node closer to it. For two-way
 links the matrix is symmetric and doubly stochastic. For one-way links, w_ij is the weight of the link from j to i. Then
-its columns sum to one, which conserves the mean; or its rows do, which leaves equal values unchanged; or both.
+its columns sum to one, which conserves the mean, or its rows do, which leaves equal values unchanged, or both.
 """
 
 from __future__ import annotations
@@ -37,6 +37,13 @@ class Weights:
     ``matrix`` is a NumPy array up to 256 nodes and a ``scipy.sparse.csr_array`` beyond, float64. Entries may be
     negative. Symmetry and row sums hold to 1e-12, 1 - beta is above 1e-12, and entries off the links are exactly 0. On
     a ``networkx.DiGraph``, whose link (j, i) has the weight w_ij, rows or columns or both sum to one.
+
+    Parameters
+    ----------
+    matrix : array of shape (M, M)
+        The weights.
+    graph : networkx.Graph or networkx.DiGraph
+        The links.
     """
 
     matrix: Matrix
@@ -121,7 +128,13 @@ def digest_of(matrix: Matrix) -> str:
 
 
 def lazy(weights: Weights) -> Weights:
-    """Lazy weights (I + W) / 2; their eigenvalues are positive if those of W are above -1."""
+    """Lazy weights (I + W) / 2. Their eigenvalues are positive if those of W are above -1.
+
+    Parameters
+    ----------
+    weights : Weights
+        The weights of the network.
+    """
     return Weights(half_way(weights.matrix), weights.graph)
 
 
@@ -133,9 +146,16 @@ def half_way(matrix: Matrix) -> Matrix:
 
 
 def from_matrix(matrix: Any, graph: nx.Graph | None = None) -> Weights:
-    """Weights from a matrix (M, M) that ``Weights`` accepts; by default its nonzero entries are the links.
+    """Weights from a matrix (M, M) that ``Weights`` accepts. By default its nonzero entries are the links.
 
     The links are two-way if each has its counterpart across the diagonal, otherwise one-way.
+
+    Parameters
+    ----------
+    matrix : array of shape (M, M)
+        The weights, dense or sparse.
+    graph : networkx.Graph or networkx.DiGraph, optional
+        The links.
     """
     links = _square(matrix)
     return Weights(stored(links), _support(links) if graph is None else graph)
@@ -171,7 +191,7 @@ def _support(links: sparse.csr_array) -> nx.Graph:
 
 
 def _square(matrix: Any) -> sparse.csr_array:
-    """Sparse copy of a finite real square matrix; GraphError for anything else."""
+    """Sparse copy of a finite real square matrix, or GraphError for anything else."""
     try:
         given = matrix if sparse.issparse(matrix) else np.asarray(matrix)
     except ValueError as error:
@@ -250,7 +270,13 @@ SCALINGS, BALANCED = 100_000, 1e-15
 
 
 def metropolis(graph: nx.Graph) -> Weights:
-    """Metropolis weights: w_ij = 1 / (1 + max(deg_i, deg_j)) on links; a node needs only its neighbours' degrees."""
+    """Metropolis weights: w_ij = 1 / (1 + max(deg_i, deg_j)) on links, so a node needs only its neighbours' degrees.
+
+    Parameters
+    ----------
+    graph : networkx.Graph
+        A graph whose links go both ways.
+    """
     require_both_ways(graph, "Metropolis weights")
     links = adjacency(graph).tocoo()
     degrees = np.bincount(links.row, minlength=links.shape[0])
@@ -259,7 +285,13 @@ def metropolis(graph: nx.Graph) -> Weights:
 
 
 def max_degree(graph: nx.Graph) -> Weights:
-    """One weight for all links: w_ij = 1 / (1 + max_k deg_k)."""
+    """One weight for all links: w_ij = 1 / (1 + max_k deg_k).
+
+    Parameters
+    ----------
+    graph : networkx.Graph
+        A graph whose links go both ways.
+    """
     require_both_ways(graph, "max_degree weights")
     links = adjacency(graph)
     return _completed(links / (1.0 + links.sum(axis=1).max()), graph)
@@ -269,6 +301,11 @@ def best_constant(graph: nx.Graph) -> Weights:
     """One weight for all links, with the smallest possible beta: W = I - 2 L / (l_2 + l_M), L the Laplacian.
 
     beta = (l_M - l_2) / (l_M + l_2). Diagonal entries may be negative.
+
+    Parameters
+    ----------
+    graph : networkx.Graph
+        A graph whose links go both ways.
     """
     require_both_ways(graph, "best_constant weights")
     links = adjacency(graph)
@@ -278,16 +315,27 @@ def best_constant(graph: nx.Graph) -> Weights:
 
 
 def push(graph: nx.Graph) -> Weights:
-    """Columns that sum to one: a node keeps and sends equal shares, ``1 / (1 + out-degree)``; that is all it needs.
+    """Columns that sum to one: a node keeps and sends equal shares, ``1 / (1 + out-degree)``, which is all it needs.
 
-    Mixing conserves the mean but does not converge to it; a push sum corrects this with weights that start as ones.
+    Mixing conserves the mean but does not converge to it. A push sum corrects this with weights that start as ones.
+
+    Parameters
+    ----------
+    graph : networkx.Graph or networkx.DiGraph
+        The links.
     """
     links = _with_diagonal(graph)
     return Weights(stored(links / links.sum(axis=0)), graph.to_directed())
 
 
 def pull(graph: nx.Graph) -> Weights:
-    """Rows that sum to one: a node averages its own and all received values, each with ``1 / (1 + in-degree)``."""
+    """Rows that sum to one: a node averages its own and all received values, each with ``1 / (1 + in-degree)``.
+
+    Parameters
+    ----------
+    graph : networkx.Graph or networkx.DiGraph
+        The links.
+    """
     links = _with_diagonal(graph)
     return Weights(stored(sparse.diags_array(1 / links.sum(axis=1)) @ links), graph.to_directed())
 
@@ -296,6 +344,11 @@ def balanced(graph: nx.Graph) -> Weights:
     """Rows and columns that sum to one: Sinkhorn scaling of the rows and columns of I + A, A the links.
 
     It exists for every strongly connected graph. All nodes must know the whole graph.
+
+    Parameters
+    ----------
+    graph : networkx.Graph or networkx.DiGraph
+        The links.
     """
     links = _with_diagonal(graph)
     columns = np.ones(links.shape[0])
@@ -314,12 +367,20 @@ WEIGHTS: dict[str, Callable[[nx.Graph], Weights]] = {build.__name__: build for b
 
 
 def by_name(name: str, graph: nx.Graph) -> Weights:
-    """Weights of the rule with this name."""
+    """Weights of the rule with this name.
+
+    Parameters
+    ----------
+    name : str
+        Name of the rule, in any spelling, or "auto".
+    graph : networkx.Graph or networkx.DiGraph
+        The links.
+    """
     return WEIGHTS[resolved(name, graph)](graph)
 
 
 def resolved(name: str, graph: nx.Graph) -> str:
-    """The full name of the rule; "auto" is metropolis, or balanced if links are one-way."""
+    """The full name of the rule, where "auto" is metropolis, or balanced if links are one-way."""
     require_simple(graph)
     name = canonical_name("weights", name, ["auto", *WEIGHTS])
     return ("balanced" if graph.is_directed() else "metropolis") if name == "auto" else name

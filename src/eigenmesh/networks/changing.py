@@ -1,7 +1,7 @@
 """Networks that change from round to round or lose messages, so that there is no tree, diameter or spectrum.
 
 All methods rely on conserved sums: what a node keeps and sends in a round adds up to what it had. All nodes know the
-links of every round, and so who has heard from whom; whether all nodes are in one process or each in its own differs
+links of every round, and so who has heard from whom. Whether all nodes are in one process or each in its own differs
 only in how messages reach their receivers (`AllHere`, `OneHere`).
 """
 
@@ -75,7 +75,7 @@ class ChangingRound(NamedTuple):
     """One round: its weights (M, M), the delay of each copy of a message (-1 if lost), and what has come.
 
     ``on_time``, (M, M), says which receiver (row) hears from which sender (column) in the round itself, each also from
-    itself; late messages are not among them.
+    itself. Late messages are not among them.
     """
 
     weights: np.ndarray
@@ -99,7 +99,7 @@ class RunningSums:
         s_ij <- s_ij + w_ij(t) x_j      at the sender j, who sends s_ij with its number and keeps w_jj x_j
         x_i <- x_i + s_ij - last_ij     at the receiver i, unless a later message came before; last_ij <- s_ij
 
-    The next message repairs a lost one; late, duplicate and reordered messages do no harm. The links have memory, so a
+    The next message repairs a lost one. Late, duplicate and reordered messages do no harm. The links have memory, so a
     sum that is mixed in several calls must always be mixed by the same object.
     """
 
@@ -234,16 +234,13 @@ class Changing(Network):
     def flood_ends_average(self) -> bool:
         return True
 
-    def private_bytes(self, count: int) -> bytes:
-        return super().private_bytes(count) if self.transport is None else self.transport.private_bytes(count)
-
     @contextmanager
     def over_tree(self) -> Iterator[None]:
         """Nothing: links that change form no tree."""
         yield
 
     def limit_rounds(self, max_rounds: int) -> None:
-        """Let no push sum take more rounds than this; how many one takes is not known beforehand."""
+        """Let no push sum take more rounds than this. How many one takes is not known beforehand."""
         self._most_rounds = max_rounds
 
     def require_sums_kept(self) -> None:
@@ -278,14 +275,14 @@ class Changing(Network):
         return ChangingRound(weights, copies, on_time, stacks)
 
     def mix(self, *arrays: Array) -> Array | tuple[Array, ...]:
-        """One round with the current weights; if messages can get lost, only ``mixes`` conserves the sums."""
+        """One round with the current weights. If messages can get lost, only ``mixes`` conserves the sums."""
         self._require_reliable()
         sent = self.send(arrays)
         mixed = tuple(self._nodes.sums(sent.weights, stack) for stack in sent.stacks)
         return mixed if len(mixed) > 1 else mixed[0]
 
     def push_pull(self, X: Array, S: Array) -> tuple[Array, Array]:
-        """Half a step with the current weights; over one-way links a node averages the X that it receives."""
+        """Half a step with the current weights. Over one-way links a node averages the X that it receives."""
         self._require_reliable()
         columns, *_, (stack_X, stack_S) = self.send((X, S))
         heard = columns > 0
@@ -318,7 +315,7 @@ class Changing(Network):
         return agreed[: len(values)].reshape(values.shape)
 
     def _rows(self, values: Array) -> Array:
-        """Values as rows (nodes, n), one per node in this process; a single row is repeated."""
+        """Values as rows (nodes, n), one per node in this process, where a single row is repeated."""
         return np.broadcast_to(values.reshape(len(values), -1), (len(self.ids), values[0].size))
 
     def _flood(self, values: Array, rounds: int, heard: np.ndarray | None = None) -> tuple[Array, np.ndarray]:
@@ -427,7 +424,7 @@ class Changing(Network):
         return averaged, agreed[: len(sent), 1:].reshape(sent.shape)
 
     def _forecast(self) -> int:
-        """Rounds that should be enough, by the contraction of the last push sum; at first, twice those of a flood."""
+        """Rounds that should be enough, by the contraction of the last push sum, or at first twice those of a flood."""
         if not self._contraction:
             return 2 * self.flood_rounds
         return rounds_to_contract(self.accuracy / 10, self._contraction)

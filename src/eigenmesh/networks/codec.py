@@ -59,7 +59,12 @@ class ProductScales:
 
     By Cauchy and Schwarz ``sum_i |(C_i b)_j| <= M sqrt(C_jj b^T C b) <= M sqrt(C_jj tr C)``.
 
-    rows : (d,), bound of row j of ``sum_i |C_i b|``; size : tr C.
+    Attributes
+    ----------
+    rows : array of shape (d,)
+        Bound of row j of ``sum_i |C_i b|``.
+    size : float
+        Bound of tr C.
     """
 
     rows: np.ndarray
@@ -67,7 +72,7 @@ class ProductScales:
 
     @classmethod
     def of(cls, diagonal: np.ndarray, n_nodes: int, trace: float | None = None) -> ProductScales:
-        """From the diagonal (d,) of the pooled covariance, or a bound of it and the trace; the same bits everywhere."""
+        """From the diagonal (d,) of the pooled covariance, or a bound of it and the trace, the same bits everywhere."""
         # `fsum` rounds once, so it gives the same bits on every processor.
         total = math.fsum(diagonal.tolist()) if trace is None else trace
         return cls(SLACK * n_nodes * (np.sqrt(diagonal * total) + LEAST_ROW * total), SLACK * total)
@@ -101,7 +106,7 @@ class IntegerCodec:
         self.scales: ProductScales | None = None
 
     def format(self, bound: Bound) -> FixedPoint:
-        """The format of an average: by its bound, else that of products; before scales are known, a wide one."""
+        """The format of an average: by its bound, else that of products, or a wide one before scales are known."""
         if bound is not None:
             return Scaled.within(bound)
         return Wide(self._n_nodes) if self.scales is None else Scaled.within(self.scales.rows[:, np.newaxis])

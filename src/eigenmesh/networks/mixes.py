@@ -46,7 +46,7 @@ class AveragingMixes:
 
 @dataclass(frozen=True)
 class PushMixes:
-    """Plain rounds with weights whose columns sum to one; ``mix`` does one round on several arrays."""
+    """Plain rounds with weights whose columns sum to one, where ``mix`` does one round on several arrays."""
 
     rounds: int
     accuracy: float

@@ -31,6 +31,7 @@ from eigenmesh.networks.codec import Bound, IntegerCodec, Masking, ProductScales
 from eigenmesh.networks.mixes import AveragingMixes, Mixes, PushMixes, rounds_to_contract
 from eigenmesh.networks.own_pace import Pace, Paced
 from eigenmesh.networks.traffic import Meter, Traffic
+from eigenmesh.transports import Transport
 from eigenmesh.words import html_paragraphs, readable_bytes
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ T = TypeVar("T")
 class Piggyback:
     """Values that travel in the messages of mixes, so that agreeing on their maxima costs no extra rounds.
 
-    ``values``, (nodes, k), are the largest that the nodes of this process have seen so far, or None; ``n_bytes`` is
+    ``values``, (nodes, k), are the largest that the nodes of this process have seen so far, or None. ``n_bytes`` is
     their part of a message, and ``rounds`` the number of rounds that they have travelled over all links.
     """
 
@@ -61,7 +62,7 @@ class Network(ABC):
     weights : Weights
         The links, and the weights with which nodes mix.
     averaging : Averaging, optional
-        How nodes average; by default over a tree.
+        How nodes average, by default over a tree.
 
     Attributes
     ----------
@@ -92,6 +93,9 @@ class Network(ABC):
         self._reducers: dict[tuple[tuple[int, ...], Any], tuple[int, int, Callable[[Array], Array]]] = {}
 
     # How arrays get to neighbours: what a subclass has to say.
+
+    # What connects the nodes, if this process holds one of them.
+    transport: Transport | None = None
 
     @property
     @abstractmethod
@@ -140,7 +144,7 @@ class Network(ABC):
 
     @property
     def links(self) -> Sequence[tuple[int, int]]:
-        """Links of the graph, pairs of nodes; empty if they change over time."""
+        """Links of the graph, pairs of nodes, or none if they change over time."""
         return tuple(self.weights.graph.edges)
 
     @property
@@ -200,8 +204,8 @@ class Network(ABC):
         raise InputError(f'{too_many}; use averaging="tree", which takes {by_tree:,}, or raise max_rounds.')
 
     def private_bytes(self, count: int) -> bytes:
-        """Bytes that no other process knows."""
-        return secrets.token_bytes(count)
+        """Bytes that no other process knows. A node that can resume gets the same ones again."""
+        return secrets.token_bytes(count) if self.transport is None else self.transport.private_bytes(count)
 
     # Single rounds, and mixes of several.
 
@@ -215,7 +219,7 @@ class Network(ABC):
 
     @cached_property
     def _pull_and_push(self) -> tuple[LinearRound, LinearRound]:
-        """Half-way rounds whose rows sum to one, and whose columns do; the weights themselves are one of the two."""
+        """Half-way rounds whose rows sum to one, and whose columns do. The weights themselves are one of the two."""
         weights = self.weights
         by_rows, by_columns = (
             (graphs.pull(weights.graph), weights) if weights.keeps_mean else (weights, graphs.push(weights.graph))
@@ -236,7 +240,7 @@ class Network(ABC):
     @overload
     def mix(self, first: Array, second: Array, /, *more: Array) -> tuple[Array, ...]: ...
     def mix(self, *arrays: Array) -> Array | tuple[Array, ...]:
-        """One round: ``mix(X)_i = sum_j w_ij X_j``; several arrays share the round and its messages."""
+        """One round: ``mix(X)_i = sum_j w_ij X_j``. Several arrays share the round and its messages."""
         mixed = self.combine(self._mixing, *arrays)
         return mixed if len(arrays) > 1 else mixed[0]
 
@@ -247,8 +251,8 @@ class Network(ABC):
     def push_pull(self, X: Array, S: Array) -> tuple[Array, Array]:
         """One half-way round in one message: X with rows that sum to one, S with columns that sum to one.
 
-        X is unchanged where all nodes agree; S conserves its sum over the nodes. If the weights do both, this is
-        ``lazy_mix``; if they do only one, equal shares are used for the other (``graphs.pull``, ``graphs.push``).
+        X is unchanged where all nodes agree, and S conserves its sum over the nodes. If the weights do both, this is
+        ``lazy_mix``. If they do only one, equal shares are used for the other (``graphs.pull``, ``graphs.push``).
         """
         if self.weights.averages:
             X, S = self.lazy_mix(X, S)
@@ -258,7 +262,7 @@ class Network(ABC):
         return self._combine_both(pull, push, X, S)
 
     def mixes(self, rounds: int, before: Mixes | None = None) -> Mixes:
-        """The given number of mixing rounds; messages of the mixes ``before`` that are still on their way count."""
+        """The given number of mixing rounds. Messages of the mixes ``before`` that are still on their way count."""
         self.require_sums_kept()
         if not self.weights.averages:
             return PushMixes(rounds, self.contraction**rounds, self.mix)
@@ -267,7 +271,7 @@ class Network(ABC):
         return AveragingMixes(av.GossipAverage(self._mixing, rounds))
 
     def mixes_to(self, contraction: float, before: Mixes | None = None) -> Mixes:
-        """Enough mixing rounds to shrink disagreement by this factor; ``before`` as for ``mixes``."""
+        """Enough mixing rounds to shrink disagreement by this factor, with ``before`` as for ``mixes``."""
         if not self.weights.averages:
             return self.mixes(rounds_to_contract(contraction, self.contraction), before)
         # Rounded down to a power of two, so that few polynomials must be computed.
@@ -288,7 +292,7 @@ class Network(ABC):
         self._piggyback = Piggyback(values, self.meter.size(values)[1])
 
     def piggybacked(self) -> Array | None:
-        """The maxima of the values on the piggyback, once all nodes know them; None before that, or without any."""
+        """The maxima of the values on the piggyback, once all nodes know them, or None before that."""
         carried = self._piggyback
         if carried.values is None or carried.rounds < self.flood_rounds:
             return None
@@ -301,7 +305,7 @@ class Network(ABC):
         """Average over all nodes, to ``self.average.accuracy``: (nodes, ...) -> (nodes, ...).
 
         Only integer averages need ``bound``, a public number or array: an upper bound of ``sum_i |array_i|`` for each
-        entry. Without it the array must be a product ``C_i B``, (nodes, d, k), with columns of B of norm at most 1; or,
+        entry. Without it the array must be a product ``C_i B``, (nodes, d, k), with columns of B of norm at most 1, or
         before the scales of products are known (``learn_scales``), any numbers (nodes, n).
         """
         array = whole(array)
@@ -410,7 +414,7 @@ class Network(ABC):
     # Maxima.
 
     def maximum(self, values: Array) -> Array:
-        """Elementwise maximum, the same bits at all nodes; one NaN gives NaN at all: (nodes, ...) -> (nodes, ...)."""
+        """Elementwise maximum, the same bits at all nodes: (nodes, ...) -> (nodes, ...). One NaN gives NaN."""
         if self.collective:
             # Each value is sent with a flag for NaN, because engines differ in how their maximum treats NaN.
             self.meter.count(self.average.messages, (values, values))
@@ -446,7 +450,7 @@ class Network(ABC):
         return averaged, agreed
 
     def maximum_after_mean(self, array: Array, follows: Callable[[Array], tuple[T, Array]]) -> tuple[T, Array]:
-        """``result, values = follows(shared_mean(array))``; returns ``result, maximum(values)``."""
+        """With ``result, values = follows(shared_mean(array))``, the pair ``result, maximum(values)``."""
         result, values = follows(self.shared_mean(array))
         return result, self.maximum(values)
 
@@ -473,7 +477,7 @@ class Network(ABC):
     def size_of_products(self, norms: Array, averaged: Array) -> Array:
         """Size of the products ``C_i b`` for the certificate, from their norms and those of their average: (copies, 1).
 
-        ``norms``, (nodes, ...), are those of the nodes in this process; nodes that share a copy of the average take the
+        ``norms``, (nodes, ...), are those of the nodes in this process. Nodes that share a copy of the average take the
         largest. Integer averages do not use them, because no node reveals the size of its own products.
         """
         xp = ea.namespace(norms)
@@ -483,11 +487,11 @@ class Network(ABC):
         return xp.max(xp.reshape(norms, (averaged.shape[0], -1)), axis=1, keepdims=True)
 
     def given_masks(self) -> Masks | None:
-        """Masks that the transport provides for this node; None if the fit makes its own keys."""
-        return None
+        """Masks that the transport provides for this node, or None if the fit makes its own keys."""
+        return None if self.transport is None else self.transport.masks()
 
     def disclosure(self, n_features: int, whole: bool = False) -> Disclosure:
-        """What all nodes have learned so far; ``whole``: the pooled covariance itself."""
+        """What all nodes have learned so far, and with ``whole`` the pooled covariance itself."""
         if self.masking is None:
             return Disclosure()
         columns, masks = n_features if whole else self.masking.columns, self.masking.masks[0]

@@ -44,7 +44,7 @@ class Paced(Protocol):
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds between two ticks of a node; ``common``: all nodes tick by one clock, not each by its own."""
+    """Seconds between two ticks of a node. With ``common`` all nodes tick by one clock, not each by its own."""
 
     tick_s: float
     common: bool
@@ -59,7 +59,7 @@ class Pace:
 
 
 def drive(node: Paced, transport: Transport, pace: Pace) -> int:
-    """Drive a node in real time until it is ready to meet and idle; returns its ticks. Work runs in another thread.
+    """Drive a node in real time until it is ready to meet and idle, and return its ticks. Work runs in another thread.
 
     Work that takes longer than the transport's deadline ends the run: the neighbours still hear this node, and would
     wait for its product for ever.
@@ -98,7 +98,7 @@ def _post_tick(node: Paced, transport: Transport) -> None:
 
 
 def take_in(node: Paced, transport: Transport, timeout_s: float) -> None:
-    """Pass all received messages to the node; if there are none, wait for one until the timeout."""
+    """Pass all received messages to the node. If there are none, wait for one until the timeout."""
     received = transport.collect(timeout_s)
     while received is not None:
         node.receive(*received)

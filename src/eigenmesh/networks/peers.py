@@ -16,7 +16,6 @@ from eigenmesh.arrays import Array
 from eigenmesh.averaging import Averaging, Factored, LinearRound
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights
-from eigenmesh.masking import Masks
 from eigenmesh.networks.network import Network
 from eigenmesh.networks.own_pace import Pace, Paced, drive, take_in
 from eigenmesh.networks.traffic import Traffic
@@ -49,7 +48,7 @@ class Part:
         return reshape(weights @ reshape(stack, (shape[0], -1)), shape[1:])
 
     def _like(self, stack: Array, key: Any) -> Any:
-        """Weights in the library, dtype and device of the stack; cached."""
+        """Weights in the library, dtype and device of the stack, which are cached."""
         if key not in self._placed:
             is_numpy = isinstance(stack, np.ndarray)
             self._placed[key] = self._row.astype(stack.dtype) if is_numpy else ea.like(self._row.toarray(), stack)
@@ -59,7 +58,16 @@ class Part:
 class Peers(Network):
     """Hold one node, arrays of shape (1, ...), and exchange with its neighbours through a transport.
 
-    Every process knows all weights; traffic is counted for the whole network, as by the stacked network.
+    Every process knows all weights, and traffic is counted for the whole network, as by the stacked network.
+
+    Parameters
+    ----------
+    weights : Weights
+        The links of all nodes, and the weights with which they mix.
+    transport : Transport
+        What connects this node to its neighbours.
+    averaging : Averaging, optional
+        How nodes average; by default over a tree.
     """
 
     def __init__(self, weights: Weights, transport: Transport, averaging: Averaging | None = None) -> None:
@@ -68,16 +76,10 @@ class Peers(Network):
         super().__init__(weights, averaging)
         if self.collective and not transport.reduces:
             raise InputError(f"{type(transport).__name__} has no all-reduce; use tree or polynomial averaging.")
-        self.transport = transport
+        self.transport: Transport = transport
         self._parts: dict[LinearRound, Part] = {}
         if isinstance(averaging, Factored) and averaging.factors is None:
             self.average = averaging.shared(self, weights).prepare(weights)
-
-    def private_bytes(self, count: int) -> bytes:
-        return self.transport.private_bytes(count)
-
-    def given_masks(self) -> Masks | None:
-        return self.transport.masks()
 
     @property
     def ids(self) -> Sequence[int]:
@@ -85,7 +87,7 @@ class Peers(Network):
 
     @cached_property
     def _neighbours(self) -> Links:
-        """Links to all neighbours, prepared when first needed; all-reduces never need them."""
+        """Links to all neighbours, prepared when first needed. All-reduces never need them."""
         graph, rank = self.weights.graph, self.transport.rank
         receivers = sorted(graph.neighbors(rank))
         return self.transport.links(receivers, sorted(graph.predecessors(rank)) if graph.is_directed() else receivers)
@@ -110,7 +112,7 @@ class Peers(Network):
         return array
 
     def _gathered(self, arrays: tuple[Array, ...], links: Links) -> Sequence[Array]:
-        """The arrays of this node and its neighbours, (senders, ...) each; a piggyback is in the same messages."""
+        """The arrays of this node and its neighbours, (senders, ...) each. A piggyback is in the same messages."""
         carried = self._piggyback
         if carried.values is None:
             return self.transport.gather(arrays, links)
@@ -144,7 +146,7 @@ class Peers(Network):
         return lambda array: self._sum_with(values, array * (1 / self.n_nodes))
 
     def _sum_with(self, values: Array, array: Array) -> Array:
-        """Sum over all nodes, (1, ...), with one slot per node appended for its piggyback; others add zeros there."""
+        """Sum over all nodes, (1, ...), with a slot for the piggyback of each node appended, where others add zeros."""
         xp, size = ea.namespace(array), prod(array.shape)
         # In a sum of integers the piggyback travels as the bits of its float64 values.
         as_bits = isinstance(array, np.ndarray) and array.dtype == np.uint64
@@ -177,5 +179,5 @@ class Peers(Network):
 
 
 def _largest(stack: Array) -> Array:
-    """Elementwise maximum over the first axis, (n, ...) -> (...); NaN if any value is NaN."""
+    """Elementwise maximum over the first axis, (n, ...) -> (...), which is NaN if any value is NaN."""
     return ea.namespace(stack).max(stack, axis=0)

@@ -23,9 +23,16 @@ DENSE_ON_GPU = 512
 
 
 class Stacked(Network):
-    """Hold all M nodes in arrays of shape (M, ...); a round is one product with an (M, M) matrix.
+    """Hold all M nodes in arrays of shape (M, ...), so that a round is one product with an (M, M) matrix.
 
-    Works on any Array API library; sparse weights stay sparse in NumPy and PyTorch.
+    Works on any Array API library. Sparse weights stay sparse in NumPy and PyTorch.
+
+    Parameters
+    ----------
+    weights : Weights
+        The links, and the weights with which nodes mix.
+    averaging : Averaging, optional
+        How nodes average; by default over a tree.
     """
 
     def __init__(self, weights: Weights, averaging: Averaging | None = None) -> None:

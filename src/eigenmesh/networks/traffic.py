@@ -23,7 +23,7 @@ class Traffic:
     messages: int = 0
     """Directed sends."""
     matrices: int = 0
-    """Matrices that a node sends to each neighbour; FAST-PCA sends two per iteration."""
+    """Matrices that a node sends to each neighbour. FAST-PCA sends two per iteration."""
     bytes: int = 0
     """Bytes of payload."""
 
@@ -45,7 +45,7 @@ class Traffic:
 
 
 class Meter:
-    """Counts what the whole network sends, as rounds are requested; every process counts the same.
+    """Counts what the whole network sends, as rounds are requested. Every process counts the same.
 
     Attributes
     ----------
@@ -83,13 +83,13 @@ class Meter:
         return sent
 
     def count_rounds(self, exchange: LinearRound, arrays: tuple[Array, ...], rounds: int = 1, extra: int = 0) -> int:
-        """Count rounds over the links of an exchange; parameters and result as for ``count``."""
+        """Count rounds over the links of an exchange, with parameters and result as for ``count``."""
         sent = self.count(exchange.messages, arrays, rounds, extra)
         self.exchanges[exchange, sent] += rounds
         return sent
 
     def size(self, array: Array) -> tuple[int, int]:
-        """Matrices and bytes in one node's part of the array; cached, because every round needs it."""
+        """Matrices and bytes in one node's part of the array. They are cached, because every round needs it."""
         # The type is part of the key, because some libraries cannot compare their dtypes with those of others.
         key = (type(array), array.shape, array.dtype)
         if key not in self._sizes:
