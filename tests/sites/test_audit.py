@@ -256,15 +256,6 @@ def test_a_line_that_is_not_as_it_was_written_breaks_the_chain(tmp_path, lines, 
     assert summary(path).chain.broken == broken
 
 
-def test_lines_of_an_earlier_version_have_no_hashes(tmp_path, lines):
-    path = tmp_path / "old.jsonl"
-    path.write_bytes(b"".join(line.split(b',"before"')[0] + b"}\n" for line in lines))
-    with _writer(path) as audit:
-        audit.record(_sent())
-    chain = summary(path).chain
-    assert (chain.unlinked, chain.broken, chain.lines) == (5, [], 7)
-
-
 def test_runs_and_memberships_are_told_apart_and_calls_that_met_nobody_left_out(tmp_path):
     path = tmp_path / "audit.jsonl"
     with AuditWriter(path, "bergen", "pilot", n_features=D, n_samples=N) as audit:

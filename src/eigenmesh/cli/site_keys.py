@@ -108,12 +108,7 @@ def _with_request(network: NetworkFile, name: str, folder: Path) -> list[NewFile
 
 
 def _with_authority(network: NetworkFile, names: tuple[str, ...], out: Path, days: int | None = None) -> list[NewFile]:
-    from eigenmesh.sites.authority import (
-        SITE_CERTIFICATE_DAYS,
-        issued_line,
-        load_certificate,
-        make_certificate_authority,
-    )
+    from eigenmesh.sites.authority import Issued, load_certificate, make_certificate_authority
     from eigenmesh.transports.tls import key_fingerprint
 
     if network.fingerprints and names:
@@ -123,11 +118,11 @@ def _with_authority(network: NetworkFile, names: tuple[str, ...], out: Path, day
     files = [NewFile(out / FileNames.CA_FOLDER / FileNames.CA_KEY, own.key, private=True)]
     files.append(NewFile(out / FileNames.CA_FOLDER / FileNames.AUTHORITY, own.certificate))
     log = b""
-    issued = {name: authority.issue(name, days or SITE_CERTIFICATE_DAYS) for name in names}
+    issued = {name: authority.issue(name, days) for name in names}
     pins = {name: key_fingerprint(load_certificate(made.certificate)) for name, made in issued.items()}
     for name, made in issued.items():
         folder = out / name
-        log += issued_line(made.certificate, "init")
+        log += Issued.of(made.certificate, "init").line
         files += [
             NewFile(folder / FileNames.KEY, made.key, private=True),
             NewFile(folder / FileNames.CERTIFICATE, made.certificate),
@@ -192,10 +187,10 @@ def sign(
     - `eigenmesh site sign oslo-request.pem --name oslo --ca mesh/ca --out oslo-cert.pem`
     """
     import_extra("cryptography", "peers", "signing certificates")
-    from eigenmesh.sites.authority import SITE_CERTIFICATE_DAYS, AuthorityFolder, read_file
+    from eigenmesh.sites.authority import AuthorityFolder, read_file
 
     folder = AuthorityFolder(ca)
-    signed = folder.authority.sign(read_file(request), name, days or SITE_CERTIFICATE_DAYS)
+    signed = folder.authority.sign(read_file(request), name, days)
     folder.record(signed, "sign")
     write_new([NewFile(out, signed)])
     Messages.of().print(f"wrote {out}: send it to {name}, with {ca / FileNames.AUTHORITY}; neither is secret.")
@@ -250,10 +245,10 @@ def renew(
     - `eigenmesh site renew oslo/cert.pem --ca mesh/ca --out oslo-2028.pem`
     """
     import_extra("cryptography", "peers", "renewing certificates")
-    from eigenmesh.sites.authority import SITE_CERTIFICATE_DAYS, AuthorityFolder, RevocationList, read_file
+    from eigenmesh.sites.authority import AuthorityFolder, RevocationList, read_file
 
     folder, old = AuthorityFolder(ca), read_file(certificate)
-    name, renewed = folder.authority.renew(old, days or SITE_CERTIFICATE_DAYS)
+    name, renewed = folder.authority.renew(old, days)
     if RevocationList(ca / FileNames.AUTHORITY).is_revoked(old):
         raise InputError(f"{certificate} is revoked; {name} needs a new key and a signed request: eigenmesh site sign.")
     folder.record(renewed, "renew")

@@ -90,12 +90,15 @@ def run(
     signal.signal(signal.SIGTERM, interrupt)
     with _last_words(messages, site):
         with messages.waiting("reading the data"):
-            if follow is None:
-                take_part = _once(messages, described, fresh)
-            else:
-                take_part = _followed(messages, site, follow, fresh)
+            take_part = (
+                _once(messages, described, fresh) if follow is None else _followed(messages, site, follow, fresh)
+            )
         with _page(messages, site, report):
-            outcome = _take_part(messages, described, take_part)
+            with logged(described.out.folder / "peer.log"), _shown(messages) as show:
+                outcome = take_part(show)
+            # Before the end of the page, which stays until Ctrl-C.
+            if outcome is not None:
+                _print_outcome(messages, outcome)
     if outcome is not None and not outcome.converged:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -112,46 +115,33 @@ def _page(messages: Messages, site: Path, report: Path | None) -> Iterator[None]
         yield
 
 
-def _take_part(messages: Messages, described: Site, take_part: Callable[..., Outcome | None]) -> Outcome | None:
-    """Run, with a log file and progress, and print the outcome."""
-    with logged(described.out.folder / "peer.log"), _shown(messages) as show:
-        outcome = take_part(show)
-    if outcome is not None:
-        _print_outcome(messages, outcome)
-    return outcome
-
-
 def _once(messages: Messages, site: Site, fresh: bool) -> Callable[..., Outcome | None]:
     """One run, on the file that the site's settings name."""
     from eigenmesh.sites.peer import Peer
 
-    taking_part = Peer(site)
+    peer = Peer(site)
     if fresh:
-        for path in taking_part.run_folder.set_aside():
+        for path in peer.run_folder.set_aside():
             messages.print(f"set aside {path}")
-
-    def take_part(show: Any) -> Outcome:
-        taking_part.reporter.listener = show
-        return taking_part.run()
-
-    return take_part
+    return peer.run
 
 
 def _followed(messages: Messages, site: Path, folder: Path, fresh: bool) -> Callable[..., Outcome | None]:
     """One run per batch, until the site leaves."""
     from eigenmesh.sites.follow import Follower
 
-    follower = Follower(site, folder, fresh=fresh)
+    def print_batch(batch: int, outcome: Outcome) -> None:
+        what = f"put off: {outcome.put_off}" if outcome.put_off else "done"
+        wrong = "" if outcome.put_off or outcome.converged else "; it is not certified to tol"
+        messages.alert(f"batch {batch} of {len(outcome.members)} sites is {what}{wrong}", style="none")
+
+    def warn(text: str) -> None:
+        messages.alert(f"note: {one_line(text)}", style="yellow")
+
+    follower = Follower(site, folder, fresh, print_batch, warn)
 
     def take_part(show: Any) -> None:
-        def print_batch(batch: int, outcome: Outcome) -> None:
-            what = f"put off: {outcome.put_off}" if outcome.put_off else "done"
-            wrong = "" if outcome.put_off or outcome.converged else "; it is not certified to tol"
-            messages.alert(f"batch {batch} of {len(outcome.members)} sites is {what}{wrong}", style="none")
-
-        follower.listener, follower.tell = show, print_batch
-        follower.warn = lambda text: messages.alert(f"note: {one_line(text)}", style="yellow")
-        handover = follower.run()
+        handover = follower.run(show)
         messages.print("This site has left.")
         if handover is not None:
             messages.print(f"Give {handover} to the site's heir, who moves it into the folder that it follows.")

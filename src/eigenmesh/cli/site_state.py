@@ -202,12 +202,11 @@ def _print_run(messages: Messages, run: RunSummary) -> None:
 
 
 def _intact(chain: Chain) -> str:
-    unlinked = f", after {chain.unlinked:,} of an earlier version without hashes" if chain.unlinked else ""
     broken = "" if chain.broken else " and no hash is wrong"
     follows = (
         f" The file continues {chain.follows}, whose last line has SHA-256 {chain.after}." if chain.follows else ""
     )
-    return f"{chain.lines:,} lines{unlinked}{broken}; the last line has SHA-256 {chain.head}.{follows}"
+    return f"{chain.lines:,} lines{broken}; the last line has SHA-256 {chain.head}.{follows}"
 
 
 def _damage(chain: Chain, damaged: list[int]) -> list[str]:

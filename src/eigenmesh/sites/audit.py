@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any, Self
 from eigenmesh.atomic_write import sync_folder
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.events import is_torn
-from eigenmesh.transports.tls import Supervisor, lock
 
 if TYPE_CHECKING:
     from eigenmesh.protocol.effects import Sent
+    from eigenmesh.transports.tls import Supervisor
 
 
 # Reads and parses the lines of an audit file.
@@ -122,6 +122,9 @@ class AuditWriter:
         max_bytes: int | None = None,
         supervisor: Supervisor | None = None,
     ) -> None:
+        # Imported only here: whoever reads an audit file needs no cryptography.
+        from eigenmesh.transports.tls import Supervisor
+
         self.path, self.failure, self._max_bytes = path, "", max_bytes
         self._file = self._size = -1
         self.messages = self.bytes = 0
@@ -171,6 +174,8 @@ class AuditWriter:
 
     def _open(self) -> list[str]:
         """Open the file for appending. If it continues another file, return the line that it must begin with."""
+        from eigenmesh.transports.tls import lock
+
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
         self._file = os.open(self.path, flags, 0o600)
         # Lines written by two processes at once would break the chain.
@@ -418,14 +423,12 @@ class RunSummary:
 class Chain:
     """Checks that each line holds the hash of the line before it.
 
-    ``broken`` has the numbers of lines with another hash. ``unlinked`` counts complete lines without a hash at the
-    start of the file, which an earlier version wrote. ``head`` is the hash of the last line: somebody who has a copy of
-    it can tell later whether lines were cut off the end. ``follows`` is the file that this one continues, and ``after``
-    the hash of its last line; both are empty if there is none.
+    ``broken`` has the numbers of lines with another hash. ``head`` is the hash of the last line: somebody who has a
+    copy of it can tell later whether lines were cut off the end. ``follows`` is the file that this one continues, and
+    ``after`` the hash of its last line; both are empty if there is none.
     """
 
     lines: int = 0
-    unlinked: int = 0
     follows: str = ""
     after: str = ""
     broken: list[int] = field(default_factory=list)
@@ -437,9 +440,7 @@ class Chain:
             self.follows, self.after = entry["file"], str(entry.get("before"))
             self.head = self.after
         # A crash may leave a line that cannot be parsed. The hash in the next line covers it.
-        if entry is not None and "before" not in entry and self.unlinked == self.lines - 1:
-            self.unlinked += 1
-        elif entry is not None and entry.get("before") != self.head:
+        if entry is not None and entry.get("before") != self.head:
             self.broken.append(self.lines)
         self.head = hash_of(line)
 

@@ -66,13 +66,13 @@ class CertificateAuthority:
         """Both as PEM."""
         return CertificateAndKey(self.certificate.public_bytes(PEM), _key_pem(self.key))
 
-    def issue(self, name: str, days: int = SITE_CERTIFICATE_DAYS) -> CertificateAndKey:
+    def issue(self, name: str, days: int | None = None) -> CertificateAndKey:
         """A new certificate for a site, with a new key."""
         require_name(name)
         key = ec.generate_private_key(ec.SECP256R1())
         return CertificateAndKey(self._certificate(name, key.public_key(), days), _key_pem(key))
 
-    def sign(self, request: bytes, name: str, days: int = SITE_CERTIFICATE_DAYS) -> bytes:
+    def sign(self, request: bytes, name: str, days: int | None = None) -> bytes:
         """The certificate (PEM) for a signing request (PEM), which must name only that site.
 
         Only the key is taken from the request. The authority decides what the certificate allows.
@@ -80,7 +80,7 @@ class CertificateAuthority:
         require_name(name)
         return self._certificate(name, _requested_key(request, name), days)
 
-    def renew(self, certificate: bytes, days: int = SITE_CERTIFICATE_DAYS) -> tuple[str, bytes]:
+    def renew(self, certificate: bytes, days: int | None = None) -> tuple[str, bytes]:
         """The site's name, and a new certificate (PEM) with the name and key of an old one of this authority (PEM)."""
         old = load_certificate(certificate)
         try:
@@ -103,7 +103,8 @@ class CertificateAuthority:
             builder = builder.add_revoked_certificate(revoked)
         return builder.sign(self.key, hashes.SHA256()).public_bytes(PEM)
 
-    def _certificate(self, name: str, key: PublicKey, days: int) -> bytes:
+    def _certificate(self, name: str, key: PublicKey, days: int | None) -> bytes:
+        days = SITE_CERTIFICATE_DAYS if days is None else days
         last = self.certificate.not_valid_after_utc
         if days < 1 or _now() + dt.timedelta(days=days) > last:
             bounds = f"give at least 1, and an end before {last:%Y-%m-%d}, when the authority's own expires."
@@ -234,24 +235,30 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 class Issued(NamedTuple):
-    """One certificate that an authority has issued; ``why`` is the command that made it."""
+    """One certificate that an authority has issued; ``why`` is the command that made it.
+
+    The serial number is hexadecimal text: it has up to 160 bits, and many JSON readers would round such a number.
+    """
 
     at: str
     why: str
     name: str
-    serial: int
+    serial: str
     until: str
     sha256: str
 
+    @classmethod
+    def of(cls, certificate: bytes, why: str) -> Issued:
+        """The entry for a certificate, as PEM."""
+        made = load_certificate(certificate)
+        (name,) = alternative_names(made)
+        now, until = dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), made.not_valid_after_utc.isoformat()
+        return cls(now, why, name, f"{made.serial_number:x}", until, made.fingerprint(hashes.SHA256()).hex())
 
-def issued_line(certificate: bytes, why: str) -> bytes:
-    """A line of the issuance log for a certificate, as PEM."""
-    made = load_certificate(certificate)
-    (name,) = alternative_names(made)
-    now, until = dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), made.not_valid_after_utc.isoformat()
-    # As hexadecimal text: a serial number has up to 160 bits, and many JSON readers would round such a number.
-    entry = {"at": now, "why": why, "name": name, "serial": f"{made.serial_number:x}", "until": until}
-    return json.dumps({**entry, "sha256": made.fingerprint(hashes.SHA256()).hex()}).encode() + b"\n"
+    @property
+    def line(self) -> bytes:
+        """The line of the issuance log."""
+        return json.dumps(self._asdict()).encode() + b"\n"
 
 
 class AuthorityFolder:
@@ -266,15 +273,14 @@ class AuthorityFolder:
     def record(self, certificate: bytes, why: str) -> None:
         """Append to the issuance log. Call it before the certificate is handed out."""
         with (self.path / FileNames.ISSUED).open("ab") as file:
-            file.write(issued_line(certificate, why))
+            file.write(Issued.of(certificate, why).line)
 
     def issued(self) -> list[Issued]:
         """Everything in the issuance log, oldest first."""
         lines = read_file(self.path / FileNames.ISSUED).splitlines()
         try:
-            found = [json.loads(line) for line in lines if line.strip()]
-            return [Issued(**{**entry, "serial": int(entry["serial"], 16)}) for entry in found]
-        except (ValueError, TypeError, KeyError) as error:
+            return [Issued(**json.loads(line)) for line in lines if line.strip()]
+        except (ValueError, TypeError) as error:
             raise UnreadableFileError(
                 f"{self.path / FileNames.ISSUED} is damaged ({error!r}); restore it from a backup."
             ) from error
@@ -284,10 +290,11 @@ class AuthorityFolder:
 
         A certificate issued later is not revoked.
         """
-        serials = [one.serial for one in self.issued() if one.name == name]
+        issued = self.issued()
+        serials = [int(one.serial, 16) for one in issued if one.name == name]
         if not serials:
-            names = sorted({one.name for one in self.issued()})
-            raise InputError(f"no certificate was issued to {name!r}; give one of: {', '.join(names)}.")
+            names = ", ".join(sorted({one.name for one in issued}))
+            raise InputError(f"no certificate was issued to {name!r}; give one of: {names}.")
         path = self.path / FileNames.REVOKED
         before: list[int] = []
         number = 1
@@ -300,12 +307,12 @@ class AuthorityFolder:
         return sorted(set(serials) - set(before))
 
 
-def read_file(path: Path) -> bytes:
+def read_file(path: Path, fix: str = "check the path") -> bytes:
     """The bytes of a file; an error says which one cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; check the path.") from error
+        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; {fix}.") from error
 
 
 # Revoked certificates: a list next to ``ca.pem``, signed by the authority, which a running peer reads again.
@@ -376,12 +383,15 @@ class RevocationList:
 # A site's key and X.509 certificates, checked before the run, so that errors appear here and not at a neighbour.
 
 
+SEE_TLS = "see [tls] in site.toml"
+
+
 def load_credentials(tls: TlsFiles, name: str, fingerprints: Mapping[str, str] | None = None) -> Credentials:
     """Read the files and check that they fit together, name this site, are valid now, and that the key is private.
 
     With fingerprints, the key must be the one that the other sites have pinned.
     """
-    certificate, key, authorities = (_read(path) for path in (tls.certificate, tls.key, tls.ca))
+    certificate, key, authorities = (read_file(path, SEE_TLS) for path in (tls.certificate, tls.key, tls.ca))
     _require_private(tls.key)
     chain, trusted = _certificates(tls.certificate, certificate), _certificates(tls.ca, authorities)
     own = chain[0]
@@ -407,15 +417,8 @@ def load_credentials(tls: TlsFiles, name: str, fingerprints: Mapping[str, str] |
 
 def dates(path: Path) -> tuple[dt.datetime, dt.datetime]:
     """The first and the last moment at which all certificates of a file are valid."""
-    found = _certificates(path, _read(path))
+    found = _certificates(path, read_file(path, SEE_TLS))
     return max(one.not_valid_before_utc for one in found), min(one.not_valid_after_utc for one in found)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; see [tls] in site.toml.") from error
 
 
 def _require_private(path: Path) -> None:

@@ -34,15 +34,29 @@ PAUSES_S = (0.5, 30.0)
 class Follower:
     """A site that follows a folder in which samples arrive; ``site.toml`` is read again before each batch.
 
-    ``fresh`` sets aside the files of an unfinished batch. ``listener`` gets the status about every second, ``tell`` the
-    number and the outcome of every finished batch, and ``warn`` the reason when a batch is tried again.
+    Parameters
+    ----------
+    path : Path
+        The ``site.toml``.
+    folder : Path
+        The folder in which complete files arrive.
+    fresh : bool
+        Whether to set aside the files of an unfinished batch.
+    tell : callable
+        Called with the number and the outcome of every finished batch.
+    warn : callable
+        Called with the reason when a batch is tried again.
     """
 
-    def __init__(self, path: Path, folder: Path, fresh: bool = False) -> None:
-        self.path, self.fresh = path, fresh
-        self.listener: Callable[[Status], None] | None = None
-        self.tell: Callable[[int, Outcome], None] = lambda batch, outcome: None
-        self.warn: Callable[[str], None] = logger.warning
+    def __init__(
+        self,
+        path: Path,
+        folder: Path,
+        fresh: bool = False,
+        tell: Callable[[int, Outcome], None] = lambda batch, outcome: None,
+        warn: Callable[[str], None] = logger.warning,
+    ) -> None:
+        self.path, self.fresh, self.tell, self.warn = path, fresh, tell, warn
         site = _site(path)
         with parked_without_room(site.name):
             try:
@@ -53,16 +67,22 @@ class Follower:
         self.inbox.files()
         self._since, self._tries = time.monotonic(), 0
 
-    def run(self) -> Path | None:
-        """Follow until this site leaves; returns the file for its heir, if it has one."""
+    def run(self, listener: Callable[[Status], None] | None = None) -> Path | None:
+        """Follow until this site leaves; returns the file for its heir, if it has one.
+
+        Parameters
+        ----------
+        listener : callable, optional
+            Called about every second with the status, in another thread.
+        """
         while True:
             site = _site(self.path)
             ledger = Ledger.read(site.out.folder / f"ledger-{site.run}.json", site.schedule.joins.get(site.name, 0))
             if ledger.batch >= site.schedule.leaves.get(site.name, ledger.batch + 1):
                 return self._hand_over(site, ledger)
-            self._batch(site.in_batch(ledger.batch), ledger)
+            self._batch(site.in_batch(ledger.batch), ledger, listener)
 
-    def _batch(self, site: Site, ledger: Ledger) -> None:
+    def _batch(self, site: Site, ledger: Ledger, listener: Callable[[Status], None] | None) -> None:
         """Take part in one batch. If links or another site fail, the next call tries the same batch again."""
         if site.out.events.exists() and site.out.events.stat().st_size > EVENTS_BYTES:
             os.replace(site.out.events, site.out.events.with_suffix(".old.jsonl"))
@@ -70,11 +90,11 @@ class Follower:
         try:
             with parked_without_room(site.name):
                 batch = Batch(site, self.inbox, ledger, self._since)
-                peer = Peer(site, self.listener, batch)
+                peer = Peer(site, batch)
                 if self.fresh:
                     peer.run_folder.set_aside()
                     self.fresh = False
-                outcome = peer.run()
+                outcome = peer.run(listener)
                 if outcome.owed:
                     reason = f"{', '.join(outcome.owed)} may not have received all of its messages yet"
                 else:

@@ -13,18 +13,9 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
+from eigenmesh import data
 from eigenmesh.atomic_write import save_json
-from eigenmesh.data import (
-    MatrixSource,
-    Partition,
-    Samples,
-    Table,
-    aligned,
-    column_label,
-    first_not_finite,
-    read_table,
-    stored,
-)
+from eigenmesh.data import Samples, Shards, Table
 from eigenmesh.errors import DataError, UnreadableFileError
 from eigenmesh.fitting import NodeData, Request, Size
 from eigenmesh.graphs import Weights
@@ -195,13 +186,13 @@ class Inbox:
         """The rows of a file, with columns in the order of the first file; raises for missing columns or entries."""
         # What a site hands over has no ids or labels, so the table options are not for it.
         handed_over = path.match(HANDOVER.format("*"))
-        source = (read_table(path) if handed_over else read_samples(replace(self.data, file=path))).source
+        source = (data.read_table(path) if handed_over else read_samples(replace(self.data, file=path))).source
         columns = self.columns or (int(source.shape[1]), source.feature_names)
-        source = aligned(source, *columns, str(path), "the samples that came first")
+        source = data.aligned(source, *columns, str(path), "the samples that came first")
         rows = source.read(slice(0, source.shape[0]))
-        if self.missing == "error" and not np.isfinite(stored(rows)).all():
-            row, column, value = first_not_finite(rows)
-            at = f"{path}: row {row}, {column_label(columns[1], column)}"
+        if self.missing == "error" and not np.isfinite(data.stored(rows)).all():
+            row, column, value = data.first_not_finite(rows)
+            at = f"{path}: row {row}, {data.column_label(columns[1], column)}"
             fix = 'remove the row, or set missing = "mean" at all sites'
             raise DataError(f"{at} is {value}; {fix}. No row of this file was counted.")
         self.columns = columns
@@ -304,7 +295,7 @@ class Batch:
         near = transport.neighbours
         transport.exchange((np.zeros(1),), transport.links(near, near))
         rows = self.inbox.stacked(self.ledger.files)
-        return Table(MatrixSource(rows, self.feature_names), name=str(self.inbox.folder))
+        return Table(data.MatrixSource(rows, self.feature_names), name=str(self.inbox.folder))
 
     def _can_begin(self, names: list[str], n_new: int, begun: bool) -> bool:
         settings, ledger = self.site.settings, self.ledger

@@ -8,8 +8,7 @@ import io
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,105 +30,26 @@ from eigenmesh.protocol import ENDING, SET_UP, Membership, Run, Setup
 from eigenmesh.protocol.effects import Sent
 from eigenmesh.sites.audit import DATA, AuditWriter
 from eigenmesh.sites.authority import RevocationList, load_credentials
-from eigenmesh.sites.inbox import PutOffError
+from eigenmesh.sites.inbox import Batch, PutOffError
 from eigenmesh.sites.network_file import Manifest, differences
 from eigenmesh.sites.results import Outcome, ResultFiles, RunFolder, is_without_room, parked_without_room, result_digest
 from eigenmesh.sites.site import Site, fingerprint, read_samples, require_terms, site_graph
 from eigenmesh.sites.status import Reporter, Status
-from eigenmesh.transports.tls import CertificateKeyring, Credentials, Endpoint, Supervisor, TlsTransport
-
-# Connects a site to its neighbours: builds the transport from the site, its network and its run.
-
-
-@dataclass(frozen=True)
-class Connector:
-    """Everything that a site needs to connect, with any set of members.
-
-    ``length`` is the length of a vector that sites send.
-    """
-
-    site: Site
-    credentials: Credentials
-    manifest: Manifest
-    length: int
-
-    def connect(self, on_sent: Callable[[Sent], None], supervisor: Supervisor) -> Endpoint:
-        """This site's end of its links, from the journal if there is one.
-
-        ``on_sent`` is called with every message before it is sent; ``supervisor`` is that of the run.
-        """
-        site, settings = self.site, self.site.settings
-        addresses = {name: str(address) for name, address in site.neighbours.items() if address is not None}
-        manifest = self.manifest
-        setup = Setup(
-            site.name,
-            site.sites,
-            site.edges,
-            frozenset(addresses),
-            Run(manifest.run_id, manifest.text, settings.largest_message(self.length), _compare, _batches_to),
-            CertificateKeyring(self.credentials, RevocationList(site.tls.ca).is_revoked, site.fingerprints),
-            patience_s=settings.patience_s,
-            join_s=settings.join_s,
-            # A neighbour that is alive may itself be waiting for one that has not joined yet.
-            round_s=settings.round_s + settings.join_s,
-            on_loss=settings.on_loss,
-            masked=settings.masked,
-        )
-        return Endpoint(
-            setup,
-            self.credentials,
-            addresses,
-            listen=None if site.listen is None else str(site.listen),
-            journal=site.out.journal,
-            on_sent=on_sent,
-            supervisor=supervisor,
-        )
-
-
-def _compare(ours: str, theirs: str) -> list[str]:
-    return differences(Manifest.parse(ours), Manifest.parse(theirs))
-
-
-def _batches_to(ours: str, theirs: str) -> int:
-    return Manifest.parse(ours).batches_to(Manifest.parse(theirs))
-
-
-# The samples that a peer computes on: those of one file, or those of a batch of a followed run.
-
-
-class OwnSamples(Protocol):
-    """The samples of a site in one run.
-
-    ``fingerprint`` identifies the samples from before the run; it is kept to detect changes, and never sent.
-    """
-
-    feature_names: tuple[str, ...] | None
-    n_features: int
-    n_samples: int
-    fingerprint: str
-
-    def request(self) -> Request:
-        """What the run is asked to find."""
-
-    def settle(self, transport: TlsTransport) -> Table:
-        """The samples of the run, which no longer change after this call; all sites call it first."""
-
-    def data(self, shards: Partition, weights: Weights, transport: TlsTransport) -> Data:
-        """These samples at their node of the network."""
-
-    def start(self) -> np.ndarray | None:
-        """A basis (d, K) to begin from, the same at all sites; None for a random one."""
+from eigenmesh.transports.tls import CertificateKeyring, Endpoint, Supervisor, TlsTransport
 
 
 class OneFile:
-    """The samples of the file that ``site.toml`` names."""
+    """The samples of a site in one run: those of the file that ``site.toml`` names.
+
+    A ``Batch`` of a followed run offers the same. ``fingerprint`` identifies the samples from before the run. It is
+    kept to detect that they have changed between a crash and a restart, and is never sent.
+    """
 
     def __init__(self, site: Site) -> None:
         self.site, self.table = site, read_samples(site.data)
         self.n_samples, self.n_features = map(int, self.table.source.shape)
         self.feature_names = self.table.feature_names
         require_terms(site, self.n_samples)
-        # To detect that the data have changed between a crash and a restart.
         self.fingerprint = fingerprint(site.data)
 
     def request(self) -> Request:
@@ -137,15 +57,15 @@ class OneFile:
         return self.site.settings.request(self.site.data.covariance)
 
     def settle(self, transport: TlsTransport) -> Table:
-        """The table as it was read at the start."""
+        """The samples of the run, which no longer change after this call; all sites call it first."""
         return self.table
 
-    def data(self, shards: Partition, weights: Weights, transport: TlsTransport) -> Data:
-        """The rows of the file, at this node."""
+    def data(self, shards: Shards, weights: Weights, transport: TlsTransport) -> Data:
+        """These samples at their node of the network."""
         return node_data(shards, weights, transport)
 
     def start(self) -> np.ndarray | None:
-        """None: the run begins from a random basis."""
+        """A basis (d, K) to begin from, the same at all sites; None for a random one."""
         return None
 
 
@@ -184,14 +104,16 @@ STOPPED = "stopped by its operator; start all sites again to continue"
 class Peer:
     """A site in a run. The constructor makes all checks that need no neighbour.
 
-    ``listener`` is called about every second with the status, in another thread. ``own`` are the site's samples; by
-    default those of the file in its ``site.toml``.
+    Parameters
+    ----------
+    site : Site
+        The site, as its ``site.toml`` describes it.
+    own : OneFile or Batch, optional
+        The site's samples; by default those of the file in its ``site.toml``.
     """
 
-    def __init__(
-        self, site: Site, listener: Callable[[Status], None] | None = None, own: OwnSamples | None = None
-    ) -> None:
-        credentials = load_credentials(site.tls, site.name, site.fingerprints)
+    def __init__(self, site: Site, own: OneFile | Batch | None = None) -> None:
+        self.credentials = load_credentials(site.tls, site.name, site.fingerprints)
         self.own = own = OneFile(site) if own is None else own
         self.by_columns = site.settings.partition == "features"
         self.request = own.request()
@@ -199,8 +121,6 @@ class Peer:
         # The run id depends on the settings, so a run with different settings gets a different journal.
         run = f"{site.run}-{self.manifest.run_id.hex()[:8]}"
         self.site = site = replace(site, out=replace(site.out, run=run))
-        length = own.n_samples if self.by_columns else own.n_features
-        self.connector = Connector(site, credentials, self.manifest, length)
         self.run_folder = RunFolder(site.out, own.fingerprint)
         with parked_without_room(site.name):
             self.files = ResultFiles(site, self.manifest, self.run_folder)
@@ -208,19 +128,27 @@ class Peer:
         self.estimate: np.ndarray | None = None
         # Of all threads and tasks; the first that ends with an exception ends the run.
         self.supervisor = Supervisor()
-        self.reporter = Reporter(site, listener, self.supervisor)
+        self.reporter = Reporter(site, supervisor=self.supervisor)
 
-    def run(self) -> Outcome:
-        """Take part until the result is written, or the run is parked, aborted or fails."""
+    def run(self, listener: Callable[[Status], None] | None = None) -> Outcome:
+        """Take part until the result is written, or the run is parked, aborted or fails.
+
+        Parameters
+        ----------
+        listener : callable, optional
+            Called about every second with the status, in another thread.
+        """
         done = self.files.written_before()
         if done is not None:
             # A crash after the result was written may have left the folder to resume from.
             self.run_folder.remove()
             return done
-        with parked_without_room(self.site.name):
+        site, own, modes = self.site, self.own, (self.site.settings.asked.privacy, self.site.settings.partition)
+        facts = site.name, site.run_and_batch, own.n_features, own.n_samples, *modes
+        with parked_without_room(site.name):
             self.run_folder.open()
-            audit = self._audit()
-        self.spare = SpareDescriptors()
+            audit = AuditWriter(site.out.audit, *facts, site.out.audit_bytes, self.supervisor)
+        self.spare, self.reporter.listener = SpareDescriptors(), listener
         with audit, self.reporter:
             try:
                 with parked_without_room(self.site.name):
@@ -233,10 +161,34 @@ class Peer:
             self.reporter.end(Ended("done", outcome.converged) if outcome.fit is None else outcome.fit.result.ended)
             return outcome
 
-    def _audit(self) -> AuditWriter:
-        site, own, modes = self.site, self.own, (self.site.settings.asked.privacy, self.site.settings.partition)
-        facts = site.run_and_batch, own.n_features, own.n_samples
-        return AuditWriter(site.out.audit, site.name, *facts, *modes, site.out.audit_bytes, self.supervisor)
+    def _connect(self, on_sent: Callable[[Sent], None]) -> Endpoint:
+        """This site's end of its links, from the journal if there is one; ``on_sent`` hears of a message before it."""
+        site, settings, manifest = self.site, self.site.settings, self.manifest
+        addresses = {name: str(address) for name, address in site.neighbours.items() if address is not None}
+        largest = settings.largest_message(self.own.n_samples if self.by_columns else self.own.n_features)
+        setup = Setup(
+            site.name,
+            site.sites,
+            site.edges,
+            frozenset(addresses),
+            Run(manifest.run_id, manifest.text, largest, _compare, _batches_to),
+            CertificateKeyring(self.credentials, RevocationList(site.tls.ca).is_revoked, site.fingerprints),
+            patience_s=settings.patience_s,
+            join_s=settings.join_s,
+            # A neighbour that is alive may itself be waiting for one that has not joined yet.
+            round_s=settings.round_s + settings.join_s,
+            on_loss=settings.on_loss,
+            masked=settings.masked,
+        )
+        return Endpoint(
+            setup,
+            self.credentials,
+            addresses,
+            listen=None if site.listen is None else str(site.listen),
+            journal=site.out.journal,
+            on_sent=on_sent,
+            supervisor=self.supervisor,
+        )
 
     def _epochs(self, audit: AuditWriter) -> Outcome:
         """Run with all sites. If sites are lost and ``on_loss`` is "continue", run again with the remaining ones."""
@@ -246,7 +198,7 @@ class Peer:
                 self.run_folder.note_sent()
             audit.record(sent)
 
-        endpoint = self.connector.connect(record, self.supervisor)
+        endpoint = self._connect(record)
         try:
             transport = TlsTransport(endpoint)
             while True:
@@ -312,6 +264,14 @@ class Peer:
 
     def _keep(self, estimate: np.ndarray) -> None:
         self.estimate = estimate
+
+
+def _compare(ours: str, theirs: str) -> list[str]:
+    return differences(Manifest.parse(ours), Manifest.parse(theirs))
+
+
+def _batches_to(ours: str, theirs: str) -> int:
+    return Manifest.parse(ours).batches_to(Manifest.parse(theirs))
 
 
 def _bytes(array: np.ndarray | None) -> bytes:

@@ -12,26 +12,18 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from eigenmesh import events
 from eigenmesh.atomic_write import save_json
 from eigenmesh.errors import UnreadableFileError, import_extra
-from eigenmesh.events import (
-    Ended,
-    Entry,
-    Event,
-    EventLog,
-    JsonlWriter,
-    Lost,
-    Members,
-    NeighbourStatus,
-    Record,
-    SiteStatus,
-)
-from eigenmesh.protocol import Membership
-from eigenmesh.sites.site import Site
-from eigenmesh.transports.tls import Supervisor, TlsTransport
+from eigenmesh.events import NeighbourStatus
 from eigenmesh.words import one_line
+
+if TYPE_CHECKING:
+    from eigenmesh.protocol import Membership
+    from eigenmesh.sites.site import Site
+    from eigenmesh.transports.tls import Supervisor, TlsTransport
 
 logger = logging.getLogger(__name__)
 
@@ -83,11 +75,11 @@ class Status:
     def ended(self) -> bool:
         return self.phase in ENDED
 
-    def after(self, event: Event) -> Status:
+    def after(self, event: events.Event) -> Status:
         match event:
-            case Members():
+            case events.Members():
                 return replace(self, phase="connecting", epoch=event.epoch, round=0, bytes=0, neighbours=())
-            case SiteStatus():
+            case events.SiteStatus():
                 phase = "moments" if self.phase == "connecting" and event.round else self.phase
                 since, problem = event.waiting_since, event.problem
                 return replace(self, phase=phase, round=event.round, waiting_since=since, message=problem)
@@ -95,11 +87,11 @@ class Status:
                 known = {neighbour.name: neighbour for neighbour in self.neighbours}
                 neighbours = tuple({**known, event.name: event}.values())
                 return replace(self, neighbours=neighbours, bytes=sum(one.bytes_sent for one in neighbours))
-            case Record():
+            case events.Record():
                 return replace(self, phase="running", residual=event.residual)
-            case Lost():
+            case events.Lost():
                 return replace(self, phase="agreeing")
-            case Ended():
+            case events.Ended():
                 return replace(self, phase=event.outcome, message=event.message)
         return self
 
@@ -235,12 +227,15 @@ class Reporter:
     def __init__(
         self, site: Site, listener: Callable[[Status], None] | None = None, supervisor: Supervisor | None = None
     ) -> None:
+        # Imported only here: whoever reads a status needs no cryptography.
+        from eigenmesh.transports.tls import Supervisor
+
         self.site, self.listener = site, listener
-        self.log = EventLog(self._take)
+        self.log = events.EventLog(self._take)
         self.transport: TlsTransport | None = None
         most = site.settings.asked.max_rounds
         self._status = Status(site.name, site.run_and_batch, "connecting", max_rounds=most, started=time.time())
-        self._seen: tuple[Event, ...] = ()
+        self._seen: tuple[events.Event, ...] = ()
         self._waiting_since, self._round = 0.0, 0
         self._round_trips_s: dict[str, float] = {}
         self._ended = threading.Event()
@@ -252,7 +247,7 @@ class Reporter:
         if self.site.metrics_port is not None:
             self._metrics = Metrics(self.site.metrics_port, self.site.name, self.site.run)
             self._stack.callback(self._metrics.close)
-        self.log.listeners.append(self._stack.enter_context(JsonlWriter(self.site.out.events, append=True)))
+        self.log.listeners.append(self._stack.enter_context(events.JsonlWriter(self.site.out.events, append=True)))
         self._report()
         self._thread.start()
         return self
@@ -265,9 +260,9 @@ class Reporter:
     def follow(self, transport: TlsTransport, view: Membership) -> None:
         """Poll this transport from now on."""
         self.transport = transport
-        self.log.emit(Members(self.site.run, self.site.name, len(view.lost), view.members, view.missing))
+        self.log.emit(events.Members(self.site.run, self.site.name, len(view.lost), view.members, view.missing))
 
-    def end(self, last: Ended) -> None:
+    def end(self, last: events.Ended) -> None:
         """Report the end of the run, and stop."""
         self._stop()
         self._poll()
@@ -283,7 +278,7 @@ class Reporter:
             self._poll()
             self._report()
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: events.Entry) -> None:
         self._status = self._status.after(entry.event)
 
     def _report(self) -> None:
@@ -307,7 +302,7 @@ class Reporter:
         # A new round begins a new wait, even if every poll happened to see a wait.
         since = self._waiting_since if seen.round == self._round else 0.0
         self._waiting_since, self._round = (since or now) if seen.waiting_for else 0.0, seen.round
-        before, self._seen = self._seen, (SiteStatus(seen.round, self._waiting_since, seen.journal_problem),)
+        before, self._seen = self._seen, (events.SiteStatus(seen.round, self._waiting_since, seen.journal_problem),)
         for link, trip_s in zip(seen.links, seen.round_trips_s, strict=True):
             # A link that is down keeps its last round trip time.
             self._round_trips_s[link.name] = trip_s = trip_s or self._round_trips_s.get(link.name, 0.0)
