@@ -99,33 +99,28 @@ def write_new(files: Iterable[NewFile]) -> None:
     if existing:
         there = f" and {len(existing) - 1} more exist" if len(existing) > 1 else " exists"
         raise InputError(f"{existing[0]}{there} already, and nothing is overwritten; give another folder.")
-    written: list[Path] = []
-    folders: list[Path] = []
-    try:
-        for file in files:
-            folder = file.path.parent
-            for missing in reversed([above for above in (folder, *folder.parents) if not above.exists()]):
-                missing.mkdir(mode=0o700 if missing == folder else 0o755)
-                folders.append(missing)
-            # The mode is set at creation, so others can never read it; O_EXCL never opens an existing file.
-            handle = os.open(file.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if file.private else 0o644)
-            written.append(file.path)
-            with os.fdopen(handle, "wb") as out:
-                out.write(file.content)
-                out.flush()
-                os.fsync(out.fileno())
-    except BaseException as error:
-        _remove(written, folders)
-        if isinstance(error, OSError):
+    # What was made so far is removed again, the last first, unless all files could be written.
+    with contextlib.ExitStack() as undo:
+        try:
+            for file in files:
+                folder = file.path.parent
+                for missing in reversed([above for above in (folder, *folder.parents) if not above.exists()]):
+                    missing.mkdir(mode=0o700 if missing == folder else 0o755)
+                    undo.callback(_remove_empty, missing)
+                # The mode is set at creation, so others can never read it; O_EXCL never opens an existing file.
+                handle = os.open(file.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if file.private else 0o644)
+                undo.callback(file.path.unlink, missing_ok=True)
+                with os.fdopen(handle, "wb") as out:
+                    out.write(file.content)
+                    out.flush()
+                    os.fsync(out.fileno())
+        except OSError as error:
             fix = "all new files were removed. Choose another folder."
             raise UnreadableFileError(f"cannot write {error.filename}: {error.strerror}; {fix}") from error
-        raise
+        undo.pop_all()
 
 
-def _remove(written: list[Path], folders: list[Path]) -> None:
-    for path in written:
-        path.unlink(missing_ok=True)
-    for folder in reversed(folders):
-        # Someone else may have put a file there meanwhile.
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+def _remove_empty(folder: Path) -> None:
+    # Someone else may have put a file there meanwhile.
+    with contextlib.suppress(OSError):
+        folder.rmdir()

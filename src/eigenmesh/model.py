@@ -9,7 +9,8 @@ import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
@@ -26,18 +27,7 @@ _SHAPES = {
     "node_components": ("any", "K", "d"),
     "scores": ("any", "K"),
 }
-_NAMES = ("feature_names", "node_names")
-_SCALARS: dict[str, tuple[type, ...]] = {
-    # A float only if the weights of the samples do not add up to a whole number.
-    "n_samples": (int, float),
-    "all_features": (int,),
-    **dict.fromkeys(("noise_variance", "tol", "error_bound", "spe_mean", "spe_variance"), (float,)),
-    **dict.fromkeys(("whole", "converged", "whiten"), (bool,)),
-    **dict.fromkeys(("run_id", "missing"), (str,)),
-}
 _REQUIRED = ("components", "explained_variance", "explained_variance_ratio", "singular_values", "mean")
-# Everything that version 0.1 wrote. It had neither a format version nor a digest.
-_FIRST_FORMAT = {*_REQUIRED, "scale", "node_components", *_NAMES, "run_id", "whole", "converged"}
 _HINT = "Give a file that DecentralizedPCA.save, eigenmesh fit --out or eigenmesh site run has written."
 _DAMAGED = "Copy it again from where it was written, or fit again."
 
@@ -52,7 +42,7 @@ class Model:
     explained_variance, explained_variance_ratio, singular_values : (K,), as scikit-learn's PCA defines them.
     mean : pooled mean, (d,).
     scale : what each feature was divided by, (d,); None if features were not scaled.
-    noise_variance : mean of the variances beyond K; None if unknown, as in files of version 0.1.
+    noise_variance : mean of the variances beyond K; None if unknown.
     n_samples : pooled number of samples, or the sum of their weights; None if unknown.
     node_components : the estimate of each node that the writer held, (nodes, K, d), or None.
     scores : of the fitted samples, (N, K), if the columns were split over the nodes; otherwise None.
@@ -73,7 +63,7 @@ class Model:
     mean: np.ndarray = field(repr=False)
     scale: np.ndarray | None = field(default=None, repr=False)
     noise_variance: float | None = None
-    n_samples: float | None = None
+    n_samples: int | float | None = None
     node_components: np.ndarray | None = field(default=None, repr=False)
     scores: np.ndarray | None = field(default=None, repr=False)
     all_features: int | None = None
@@ -125,14 +115,22 @@ class Model:
         return tuple(found)
 
 
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    """The types that a field may have, apart from None."""
+    return tuple(kind for kind in get_args(annotation) if kind is not NoneType) or (annotation,)
+
+
+# An integral ``n_samples`` stays one: it is a float only if the weights of the samples add up to no whole number.
+_KINDS = {name: _kinds(annotation) for name, annotation in get_type_hints(Model).items()}
+_NAMES = (tuple[str, ...],)
+
+
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
     """Write a model to a file, completely or not at all."""
     values = {one.name: getattr(model, one.name) for one in fields(model)}
     arrays = {name: _encoded(name, value) for name, value in values.items() if value is not None}
     arrays["format_version"] = np.asarray(FORMAT_VERSION)
-    # Written first: a file whose table of contents is cut off must not look like a file of version 0.1.
-    first = {"format_version": arrays["format_version"], "digest": np.asarray(_digest(arrays))}
-    save_arrays(path, {**first, **arrays})
+    save_arrays(path, {**arrays, "digest": np.asarray(digest_of(arrays))})
 
 
 def is_model(names: Iterable[str]) -> bool:
@@ -141,13 +139,12 @@ def is_model(names: Iterable[str]) -> bool:
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:
-    """Read a model that any version up to this one has written; a damaged or edited file is refused."""
+    """Read a model; a damaged or edited file is refused."""
     path = Path(path)
     if not path.is_file():
         raise UnreadableFileError(f"{path} does not exist or is not a file. {_HINT}")
     arrays = _arrays(path)
-    check = _require_intact if {"format_version", "digest"} & set(arrays) else _require_first_format
-    check(path, arrays)
+    _require_intact(path, arrays)
     try:
         return Model(**{name: _decoded(name, array) for name, array in arrays.items()})
     except (InputError, TypeError) as error:
@@ -165,7 +162,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
         raise UnreadableFileError(f"{path} {found}: it is damaged, or not a model. {_HINT}") from error
 
 
-def _digest(arrays: dict[str, np.ndarray]) -> str:
+def digest_of(arrays: dict[str, np.ndarray]) -> str:
     """SHA-256 over name, dtype, shape and little-endian C-order bytes of each array, in the order of their names."""
     running = hashlib.sha256()
     for name in sorted(arrays):
@@ -178,45 +175,39 @@ def _digest(arrays: dict[str, np.ndarray]) -> str:
 
 def _require_intact(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """Check the version and the digest, and remove both."""
+    lacking = [name for name in _REQUIRED if name not in arrays]
+    if lacking and "digest" not in arrays:
+        raise UnreadableFileError(f"{path} is not a model: it has no {', no '.join(lacking)}. {_HINT}")
     version, digest = arrays.pop("format_version", None), arrays.pop("digest", None)
     if version is None or version.shape or version.dtype.kind != "i" or digest is None:
         raise UnreadableFileError(f"{path} is damaged: it lacks a format version or a digest. {_DAMAGED}")
     if version > FORMAT_VERSION:
         newer = f"format {version}; this version reads up to {FORMAT_VERSION}"
         raise UnreadableFileError(f"{path} was written by a newer eigenmesh ({newer}); upgrade eigenmesh.")
-    if _digest({**arrays, "format_version": version}) != str(digest):
+    if digest_of({**arrays, "format_version": version}) != str(digest):
         raise UnreadableFileError(f"{path} is damaged or was edited: its digest does not match. {_DAMAGED}")
-
-
-def _require_first_format(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    lacking = [name for name in (*_REQUIRED, "node_components") if name not in arrays]
-    if lacking:
-        raise UnreadableFileError(f"{path} is not a model: it has no {', no '.join(lacking)}. {_HINT}")
-    unknown = sorted(set(arrays) - _FIRST_FORMAT)
-    if unknown:
-        raise UnreadableFileError(f"{path} is damaged: it has {', '.join(unknown)} but no format version. {_DAMAGED}")
 
 
 def _encoded(name: str, value: Any) -> np.ndarray:
     """A field of a model as an array that needs no pickle."""
-    if name in _NAMES:
+    kinds = _KINDS[name]
+    if kinds == _NAMES:
         return np.asarray(list(value), dtype=np.str_)
-    kinds = _SCALARS.get(name)
-    return np.asarray(value if kinds is None or isinstance(value, kinds) else kinds[0](value))
+    # NumPy's own numbers are written as those of Python that they stand for.
+    return np.asarray(value if isinstance(value, kinds) else kinds[0](value))
 
 
 def _decoded(name: str, array: np.ndarray) -> Any:
     """The field of a model from its array in the file."""
-    if name in _NAMES:
+    kinds = _KINDS.get(name, ())
+    if kinds == _NAMES:
         if array.ndim != 1 or array.dtype.kind != "U":
             raise InputError(f"{name} must be a list of text, but it has shape {array.shape} and dtype {array.dtype}.")
         return tuple(array.tolist())
-    if name not in _SCALARS:
-        return array
-    kinds = _SCALARS[name]
-    value = array.item() if array.ndim == 0 else array
+    value = array.item() if array.ndim == 0 and np.ndarray not in kinds else array
     if not isinstance(value, kinds):
-        raise InputError(f"{name} must be one {kinds[0].__name__}; it has shape {array.shape} and dtype {array.dtype}.")
+        wanted = ", ".join(kind.__name__ for kind in kinds) or "left out"
+        raise InputError(f"{name} must be {wanted}; it has shape {array.shape} and dtype {array.dtype}.")
     return value
 
 

@@ -281,9 +281,14 @@ def test_lines_come_to_the_disk_while_the_run_goes_on(tmp_path, monkeypatch):
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda file: (fsync(file), synced.release()))
     with _writer(tmp_path / "audit.jsonl") as audit:
-        assert synced.acquire(timeout=300)
+        audit.sync()
+        assert synced.acquire(timeout=0)
         audit.record(_sent())
-        assert synced.acquire(timeout=300)
+        audit.sync()
+        assert synced.acquire(timeout=0)
+        # There is nothing new.
+        audit.sync()
+        assert not synced.acquire(timeout=0)
 
 
 def test_only_its_owner_can_read_the_audit(tmp_path):

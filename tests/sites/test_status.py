@@ -102,11 +102,10 @@ STORY = [
 
 def test_status_and_metrics_follow_from_the_events():
     status = Status("bergen", "r", "connecting")
-    with closing(Metrics(0, "bergen", "r")) as metrics:
+    with closing(Metrics(0, lambda: status)) as metrics:
         for event, changes in STORY:
             status = status.after(event)
             assert {name: getattr(status, name) for name in changes} == changes, event
-            metrics.show(status)
         lines = _served(metrics.port)
     for line in (
         'eigenmesh_residual{run="r",site="bergen"} 0.25',
@@ -123,8 +122,8 @@ def _served(port):
 
 
 def test_metrics_are_served_on_the_loopback_address_alone():
-    with closing(Metrics(0, "bergen", "r")) as metrics:
-        metrics.show(_status(round=12, residual=0.5, bytes=77, waiting_since=100.0, written=103.0))
+    status = _status(round=12, residual=0.5, bytes=77, waiting_since=100.0, written=103.0)
+    with closing(Metrics(0, lambda: status)) as metrics:
         lines = _served(metrics.port)
         for line in (
             'eigenmesh_round{run="r",site="bergen"} 12.0',
@@ -138,7 +137,7 @@ def test_metrics_are_served_on_the_loopback_address_alone():
             'eigenmesh_neighbour_round_trip_seconds{neighbour="bodo",run="r",site="bergen"} NaN',
         ):
             assert line in lines
-        metrics.show(_status(phase="done"))
+        status = _status(phase="done")
         assert 'eigenmesh_running{run="r",site="bergen"} 0.0' in _served(metrics.port)
         # All of 127/8 leads to this machine, so a server on all interfaces would answer here too.
         with pytest.raises(OSError, match=r"refused|timed out"):
@@ -148,10 +147,10 @@ def test_metrics_are_served_on_the_loopback_address_alone():
 
 def test_a_port_that_is_taken_is_an_error_in_words():
     with (
-        closing(Metrics(0, "a", "r")) as metrics,
+        closing(Metrics(0, _status)) as metrics,
         pytest.raises(UnreadableFileError, match=r"metrics_port .* use another"),
     ):
-        Metrics(metrics.port, "b", "r")
+        Metrics(metrics.port, _status)
 
 
 def test_a_link_that_is_down_keeps_its_round_trip(mesh):
@@ -182,6 +181,16 @@ def test_a_wait_ends_with_its_round_also_if_every_look_meets_one(mesh, monkeypat
         reporter._poll()
         since.append(reporter._status.waiting_since)
     assert since == [100.0, 100.0, 102.0, 102.0]
+
+
+def test_the_audit_comes_to_the_disk_about_every_second(mesh):
+    site = read_site(mesh / "bergen" / "site.toml")
+    site.out.folder.mkdir()
+    synced = threading.Semaphore(0)
+    with Reporter(site) as reporter:
+        reporter.sync_audit = synced.release
+        for _ in range(2):
+            assert synced.acquire(timeout=LIMIT_S)
 
 
 def test_a_status_thread_that_dies_is_reported(mesh):

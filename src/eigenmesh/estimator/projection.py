@@ -157,7 +157,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _known_noise(self) -> float:
         if self.noise_variance_ is None:
-            raise InputError("this model has no noise variance, which eigenmesh 0.1 did not save; fit again.")
+            raise InputError("this model has no noise variance; fit again.")
         return float(self.noise_variance_)
 
     def _positive_noise(self) -> float:
@@ -465,7 +465,7 @@ class SavedModel(Projection):
     components_, explained_variance_, explained_variance_ratio_, singular_values_, mean_, scale_ : arrays
         As those of the estimator that was saved.
     noise_variance_, n_samples_ : float, int
-        The same; None in files of version 0.1, which did not contain them.
+        The same; None if the model was saved without them.
     n_components_, n_features_in_ : int
         K and d.
     feature_names_in_ : array of shape (d,)

@@ -31,7 +31,6 @@ from eigenmesh.events import is_torn
 
 if TYPE_CHECKING:
     from eigenmesh.protocol.effects import Sent
-    from eigenmesh.transports.tls import Supervisor
 
 
 # Reads and parses the lines of an audit file.
@@ -98,16 +97,27 @@ logger = logging.getLogger(__name__)
 
 # Full files that are kept, in addition to the file being written.
 KEPT_FILES = 9
-# Longest time until a line is flushed to the disk.
-SYNC_EVERY_S = 1.0
 
 
 class AuditWriter:
     """Appends lines without a buffer.
 
-    When ``record`` returns, the operating system has the line; a thread flushes it to the disk soon after. After the
-    first line that cannot be written, every call raises UnreadableFileError. If ``max_bytes`` is given, a new file
-    begins after that many bytes. ``supervisor`` hears of any other exception in the thread.
+    When ``record`` returns, the operating system has the line. ``sync`` flushes all lines so far to the disk, so that
+    messages need not wait for it. After the first line that cannot be written, every call of ``record`` raises
+    UnreadableFileError.
+
+    Parameters
+    ----------
+    path : Path
+        The file; it continues if it exists.
+    site, run : str
+        Names of the site and of the run, for the line that starts it.
+    n_features, n_samples : int
+        The shape of the site's data.
+    privacy, partition : str
+        The settings of the run with these names.
+    max_bytes : int, optional
+        A new file begins after that many bytes.
     """
 
     def __init__(
@@ -120,15 +130,11 @@ class AuditWriter:
         privacy: str = "open",
         partition: str = "samples",
         max_bytes: int | None = None,
-        supervisor: Supervisor | None = None,
     ) -> None:
-        # Imported only here: whoever reads an audit file needs no cryptography.
-        from eigenmesh.transports.tls import Supervisor
-
         self.path, self.failure, self._max_bytes = path, "", max_bytes
         self._file = self._size = -1
         self.messages = self.bytes = 0
-        self._lock, self._written, self._closing = threading.Lock(), threading.Event(), threading.Event()
+        self._lock, self._unsynced = threading.Lock(), False
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             torn, rotated = is_torn(path), self._open()
@@ -138,8 +144,6 @@ class AuditWriter:
             if isinstance(error, InputError):
                 raise
             raise UnreadableFileError(f"cannot write {path}: {error.strerror}; choose another out.folder.") from error
-        self._thread = (supervisor or Supervisor()).thread(self._sync_regularly, "eigenmesh-audit")
-        self._thread.start()
         start = {"kind": START, "site": site, "run": run, "n_features": n_features, "n_samples": n_samples}
         self._start = _fields({**start, "privacy": privacy, "partition": partition, "pid": os.getpid()})
         try:
@@ -158,9 +162,8 @@ class AuditWriter:
 
     def close(self) -> None:
         """Flush to the disk and close; may be called more than once."""
-        self._closing.set()
-        self._written.set()
-        self._thread.join()
+        if self._file >= 0:
+            self.sync()
         with self._lock:
             if self._file >= 0:
                 os.close(self._file)
@@ -174,6 +177,7 @@ class AuditWriter:
 
     def _open(self) -> list[str]:
         """Open the file for appending. If it continues another file, return the line that it must begin with."""
+        # Imported only here: whoever reads an audit file needs no cryptography.
         from eigenmesh.transports.tls import lock
 
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
@@ -230,24 +234,18 @@ class AuditWriter:
                 self._raise(error.strerror or str(error))
             self._before = hash_of(line)
             self._size += len(data)
-            if not self._written.is_set():
-                self._written.set()
+            self._unsynced = True
 
     def _raise(self, reason: str) -> None:
         self._fail(reason)
         # Without the path, because this message is also sent to other sites.
         raise UnreadableFileError(f"the audit cannot be written: {self.failure}")
 
-    def _sync_regularly(self) -> None:
-        """Flush new lines to the disk, many at a time, so that messages need not wait for the disk."""
-        while not self._closing.is_set():
-            self._written.wait()
-            self._written.clear()
-            self._sync()
-            self._closing.wait(SYNC_EVERY_S)
-        self._sync()
-
-    def _sync(self) -> None:
+    def sync(self) -> None:
+        """Flush to the disk what was written since the last call; call it about every second."""
+        if not self._unsynced:
+            return
+        self._unsynced = False
         try:
             with self._lock:
                 # A duplicate, because rotation may close the file during the flush.

@@ -47,7 +47,7 @@ class Finding:
 
 def check(site: Site) -> Iterator[Finding]:
     """Everything that can be checked before a run. If one part fails, the others are still checked."""
-    certificates = list(_certificates(site))
+    certificates = list(_tried("certificate", _certificates(site)))
     yield from certificates
     yield from _listening(site)
     usable = all(finding.verdict != "problem" for finding in certificates)
@@ -57,27 +57,31 @@ def check(site: Site) -> Iterator[Finding]:
         table = read_samples(site.data)
     except EigenmeshError as error:
         yield Finding("data", "problem", str(error))
-        yield _privacy(site)
+        yield from _tried("privacy", _privacy(site))
         yield _out(site, written_bytes(site))
         return
-    yield _privacy(site, int(table.source.shape[0]))
+    yield from _tried("privacy", _privacy(site, int(table.source.shape[0])))
     yield from _data(site, table.source, table.feature_names)
     n_samples, n_features = table.source.shape
     manifest = Manifest.of(site, n_features, table.feature_names, n_samples)
     yield Finding("run", "ok", f"{site.run!r}, manifest {manifest.digest[:16]}: the same at all sites that agree")
     for name, address in site.neighbours.items():
         if address is not None and found[name].verdict == "ok":
-            yield _manifest(site, manifest, name, address)
+            yield from _tried(f"manifest of {name}", _manifest(site, manifest, name, address))
     best = yield from _traffic(site, table.source)
     yield _out(site, written_bytes(site, best, n_samples, n_features))
 
 
-def _certificates(site: Site) -> Iterator[Finding]:
+def _tried(about: str, part: Iterator[Finding]) -> Iterator[Finding]:
+    """The findings of a part of the check; that it cannot go on is a problem."""
     try:
-        load_credentials(site.tls, site.name, site.fingerprints)
+        yield from part
     except EigenmeshError as error:
-        yield Finding("certificate", "problem", str(error))
-        return
+        yield Finding(about, "problem", one_line(str(error)))
+
+
+def _certificates(site: Site) -> Iterator[Finding]:
+    load_credentials(site.tls, site.name, site.fingerprints)
     for what, path in (("certificate", site.tls.certificate), ("authority", site.tls.ca)):
         _, end = dates(path)
         days = (end - dt.datetime.now(dt.UTC)).days
@@ -91,16 +95,14 @@ def _certificates(site: Site) -> Iterator[Finding]:
         yield Finding("fingerprints", "note", f"none: {risk}; add them with eigenmesh site pin")
 
 
-def _privacy(site: Site, n_samples: int | None = None) -> Finding:
+def _privacy(site: Site, n_samples: int | None = None) -> Iterator[Finding]:
     """What other sites would see, and whether this site meets the terms of the run."""
-    try:
-        require_terms(site, n_samples)
-    except EigenmeshError as error:
-        return Finding("privacy", "problem", str(error))
-    if not site.settings.masked:
-        return Finding("privacy", "note", "open: neighbours see the numbers that they add up; read the threat model")
-    colluding = f"; {len(site.sites) - 2} may collude" if len(site.sites) <= ALL_PAIRS_UP_TO else ""
-    return Finding("privacy", "ok", f"masked, {mask_rule(len(site.sites))} of {len(site.sites)} sites{colluding}")
+    require_terms(site, n_samples)
+    if site.settings.masked:
+        colluding = f"; {len(site.sites) - 2} may collude" if len(site.sites) <= ALL_PAIRS_UP_TO else ""
+        yield Finding("privacy", "ok", f"masked, {mask_rule(len(site.sites))} of {len(site.sites)} sites{colluding}")
+    else:
+        yield Finding("privacy", "note", "open: neighbours see the numbers that they add up; read the threat model")
 
 
 def _listening(site: Site) -> Iterator[Finding]:
@@ -164,18 +166,14 @@ def _shake_hands(site: Site, name: str, address: Address) -> dict[str, object]:
         return dict(secure.getpeercert() or {})
 
 
-def _manifest(site: Site, ours: Manifest, name: str, address: Address) -> Finding:
+def _manifest(site: Site, ours: Manifest, name: str, address: Address) -> Iterator[Finding]:
     """Whether a neighbour that is up is set up for the same run; otherwise the fields that differ."""
-    about = f"manifest of {name}"
-    try:
-        credentials = load_credentials(site.tls, site.name, site.fingerprints)
-        theirs = Manifest.parse(manifest_of(name, str(address), credentials, ours.run_id, CONNECT_S))
-    except EigenmeshError as error:
-        return Finding(about, "problem", one_line(str(error)))
+    credentials = load_credentials(site.tls, site.name, site.fingerprints)
+    theirs = Manifest.parse(manifest_of(name, str(address), credentials, ours.run_id, CONNECT_S))
     differing = differences(ours, theirs)
-    if differing:
-        return Finding(about, "problem", f"it is set up for a different run: {one_line('; '.join(differing))}")
-    return Finding(about, "ok", "the same as here")
+    verdict: Verdict = "problem" if differing else "ok"
+    different = f"it is set up for a different run: {one_line('; '.join(differing))}"
+    yield Finding(f"manifest of {name}", verdict, different if differing else "the same as here")
 
 
 def _data(site: Site, samples: Source, names: tuple[str, ...] | None) -> Iterator[Finding]:

@@ -12,17 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from eigenmesh.data import Partition, Shards, Source, Table
-from eigenmesh.errors import (
-    AbortedError,
-    DeadlineError,
-    DisagreementError,
-    EigenmeshError,
-    LostNeighbourError,
-    MembersChangedError,
-    ParkedError,
-    TransportError,
-)
+from eigenmesh import errors
+from eigenmesh.data import Shards, Source, Table
 from eigenmesh.events import Ended, Lost, Planned
 from eigenmesh.fitting import Data, NodeData, Request, Spread, fit, node_data, planned, prepare
 from eigenmesh.graphs import Weights, metropolis
@@ -147,8 +138,9 @@ class Peer:
         facts = site.name, site.run_and_batch, own.n_features, own.n_samples, *modes
         with parked_without_room(site.name):
             self.run_folder.open()
-            audit = AuditWriter(site.out.audit, *facts, site.out.audit_bytes, self.supervisor)
-        self.spare, self.reporter.listener = SpareDescriptors(), listener
+            audit = AuditWriter(site.out.audit, *facts, site.out.audit_bytes)
+        self.spare = SpareDescriptors()
+        self.reporter.listener, self.reporter.sync_audit = listener, audit.sync
         with audit, self.reporter:
             try:
                 with parked_without_room(self.site.name):
@@ -206,7 +198,7 @@ class Peer:
                 self.reporter.follow(transport, view)
                 try:
                     outcome = self._fit(transport, view, _array(endpoint.machine.start))
-                except MembersChangedError as error:
+                except errors.MembersChangedError as error:
                     left = Membership(self.site.name, self.site.sites, self.site.edges, error.lost)
                     self.reporter.log.emit(Lost(left.missing, str(error)))
                     logger.warning("%s Lost: %s.", error, ", ".join(left.missing) or "links only")
@@ -219,13 +211,13 @@ class Peer:
         except KeyboardInterrupt:
             endpoint.stop(f"{STOPPED}.", parks=True)
             raise
-        except AbortedError:
+        except errors.AbortedError:
             raise
         except BaseException as error:
-            if isinstance(error, LostNeighbourError):
+            if isinstance(error, errors.LostNeighbourError):
                 self.reporter.log.emit(Lost(error.neighbours, str(error)))
             # Other sites see the message only if it is about links or settings: others could reveal data or paths.
-            public, full = isinstance(error, TransportError | DisagreementError), is_without_room(error)
+            public, full = isinstance(error, errors.TransportError | errors.DisagreementError), is_without_room(error)
             reason = str(error) if public else f"{type(error).__name__}; ask its operator."
             endpoint.stop(f"its disk is full. {START_AGAIN}" if full else reason, parks=full)
             raise
@@ -246,11 +238,11 @@ class Peer:
             found = fit(prepared, start, average_start=average, events=log, on_estimate=self._keep, share=True)
         except PutOffError as error:
             return self.files.put_off(view, transport.sign(PUT_OFF), str(error))
-        except MembersChangedError:
+        except errors.MembersChangedError:
             raise
         except Exception:
             # If sites were told different numbers, later sums are noise, and errors due to it say little.
-            with contextlib.suppress(DeadlineError, ParkedError):
+            with contextlib.suppress(errors.DeadlineError, errors.ParkedError):
                 transport.compare(ENDING)
             raise
         signed = transport.sign(result_digest(found))
@@ -260,7 +252,7 @@ class Peer:
         except OSError as error:
             reason = f"its result cannot be written: {error.strerror or error}. {START_AGAIN}"
             transport.park(reason)
-            raise ParkedError(f"{self.site.name} parked the run: {reason}") from error
+            raise errors.ParkedError(f"{self.site.name} parked the run: {reason}") from error
 
     def _keep(self, estimate: np.ndarray) -> None:
         self.estimate = estimate
@@ -289,8 +281,10 @@ def _array(data: bytes) -> np.ndarray | None:
 def _ended_by(error: BaseException) -> Ended:
     if isinstance(error, KeyboardInterrupt):
         return Ended("stopped", message=STOPPED)
-    stopped = "parked" if isinstance(error, ParkedError) else "aborted"
-    return Ended(stopped if isinstance(error, AbortedError) else "failed", message=str(error) or type(error).__name__)
+    stopped = "parked" if isinstance(error, errors.ParkedError) else "aborted"
+    return Ended(
+        stopped if isinstance(error, errors.AbortedError) else "failed", message=str(error) or type(error).__name__
+    )
 
 
 # A forecast of what a run would cost, as if all sites had samples like those of this one. Nothing is sent.
@@ -308,7 +302,7 @@ def forecast(site: Site) -> Planned | None:
         return None
     try:
         samples = read_samples(site.data).source
-    except EigenmeshError:
+    except errors.EigenmeshError:
         # The samples may arrive later, or only the peer may be allowed to read them.
         return None
     return planned(site.settings.request(site.data.covariance), alike(site, samples))

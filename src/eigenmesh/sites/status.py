@@ -8,9 +8,10 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -177,20 +178,21 @@ LINK_GAUGES: dict[str, tuple[str, Callable[[NeighbourStatus], float]]] = {
 
 
 class Metrics:
-    """Serves the last status to Prometheus, at ``http://127.0.0.1:port/metrics``; port 0 takes a free one."""
+    """Serves a status to Prometheus, at ``http://127.0.0.1:port/metrics``.
 
-    def __init__(self, port: int, site: str, run: str) -> None:
+    Parameters
+    ----------
+    port : int
+        The port; 0 takes a free one.
+    status : callable
+        Gives the status at the time of a request.
+    """
+
+    def __init__(self, port: int, status: Callable[[], Status]) -> None:
         prometheus = import_extra("prometheus_client", "peers", "the metrics port")
+        self._status, self._gauge = status, import_module("prometheus_client.core").GaugeMetricFamily
         registry = prometheus.CollectorRegistry()
-        self._labels = (site, run)
-
-        def gauge(name: str, words: str, *labels: str) -> Any:
-            return prometheus.Gauge(f"eigenmesh_{name}", words, ("site", "run", *labels), registry=registry)
-
-        self._site = [(gauge(name, words), value) for name, (words, value) in SITE_GAUGES.items()]
-        self._links = [
-            (gauge(f"neighbour_{name}", words, "neighbour"), value) for name, (words, value) in LINK_GAUGES.items()
-        ]
+        registry.register(self)
         try:
             self._server, self._thread = prometheus.start_http_server(port, addr=LOOPBACK, registry=registry)
         except OSError as error:
@@ -201,13 +203,18 @@ class Metrics:
         """The port on which Prometheus finds the numbers."""
         return int(self._server.server_port)
 
-    def show(self, status: Status) -> None:
-        """Take over the numbers of a status."""
-        for gauge, value in self._site:
-            gauge.labels(*self._labels).set(value(status))
-        for neighbour in status.neighbours:
-            for gauge, link_value in self._links:
-                gauge.labels(*self._labels, neighbour.name).set(link_value(neighbour))
+    def collect(self) -> Iterator[Any]:
+        """The numbers of the status, as the registry of Prometheus asks for them."""
+        status = self._status()
+        for name, (words, value) in SITE_GAUGES.items():
+            gauge = self._gauge(f"eigenmesh_{name}", words, labels=("site", "run"))
+            gauge.add_metric((status.site, status.run), value(status))
+            yield gauge
+        for name, (words, link_value) in LINK_GAUGES.items():
+            gauge = self._gauge(f"eigenmesh_neighbour_{name}", words, labels=("site", "run", "neighbour"))
+            for link in status.neighbours:
+                gauge.add_metric((status.site, status.run, link.name), link_value(link))
+            yield gauge
 
     def close(self) -> None:
         """Stop serving; may be called more than once."""
@@ -220,8 +227,16 @@ class Metrics:
 class Reporter:
     """The event log of a site, and the status that follows from the events; a context manager.
 
-    A thread polls the transport and emits an event for everything that has changed; ``supervisor`` hears of exceptions
-    in it.
+    A thread polls the transport and emits an event for everything that has changed.
+
+    Parameters
+    ----------
+    site : Site
+        The site.
+    listener : callable, optional
+        Called about every second with the status, in that thread.
+    supervisor : Supervisor, optional
+        Hears of exceptions in the thread.
     """
 
     def __init__(
@@ -233,6 +248,8 @@ class Reporter:
         self.site, self.listener = site, listener
         self.log = events.EventLog(self._take)
         self.transport: TlsTransport | None = None
+        # Called in the thread, about every second.
+        self.sync_audit: Callable[[], None] = lambda: None
         most = site.settings.asked.max_rounds
         self._status = Status(site.name, site.run_and_batch, "connecting", max_rounds=most, started=time.time())
         self._seen: tuple[events.Event, ...] = ()
@@ -240,13 +257,12 @@ class Reporter:
         self._round_trips_s: dict[str, float] = {}
         self._ended = threading.Event()
         self._stack = ExitStack()
-        self._metrics: Metrics | None = None
         self._thread = (supervisor or Supervisor()).thread(self._report_regularly, "eigenmesh-status")
 
     def __enter__(self) -> Self:
         if self.site.metrics_port is not None:
-            self._metrics = Metrics(self.site.metrics_port, self.site.name, self.site.run)
-            self._stack.callback(self._metrics.close)
+            metrics = Metrics(self.site.metrics_port, self._now)
+            self._stack.callback(metrics.close)
         self.log.listeners.append(self._stack.enter_context(events.JsonlWriter(self.site.out.events, append=True)))
         self._report()
         self._thread.start()
@@ -277,15 +293,17 @@ class Reporter:
         while not self._ended.wait(EVERY_S):
             self._poll()
             self._report()
+            self.sync_audit()
 
     def _take(self, entry: events.Entry) -> None:
         self._status = self._status.after(entry.event)
 
+    def _now(self) -> Status:
+        return replace(self._status, written=time.time())
+
     def _report(self) -> None:
-        status = replace(self._status, written=time.time())
+        status = self._now()
         write_status(self.site.out.status, status)
-        if self._metrics is not None:
-            self._metrics.show(status)
         if self.listener is not None:
             try:
                 self.listener(status)
