@@ -38,22 +38,38 @@ class Model:
 
     Attributes
     ----------
-    components : principal axes, (K, d).
-    explained_variance, explained_variance_ratio, singular_values : (K,), as scikit-learn's PCA defines them.
-    mean : pooled mean, (d,).
-    scale : what each feature was divided by, (d,); None if features were not scaled.
-    noise_variance : mean of the variances beyond K; None if unknown.
-    n_samples : pooled number of samples, or the sum of their weights; None if unknown.
-    node_components : the estimate of each node that the writer held, (nodes, K, d), or None.
-    scores : of the fitted samples, (N, K), if the columns were split over the nodes; otherwise None.
-    all_features : number of columns of all nodes, if columns were split; the model may have those of one node only.
-    feature_names, node_names : names of the d features and of all nodes, or None.
-    run_id : the run of peers that produced it, or None.
-    whole : False if sites were lost during the run, so that their samples are not in the model.
-    converged : whether the error bound reached tol.
-    tol, error_bound : the requested bound on sin(angle to the true components), and the bound that was reached.
-    spe_mean, spe_variance : of the squared prediction error of samples before they were fitted, in a stream, or None.
-    whiten, missing : settings of ``transform``.
+    components : array of shape (K, d)
+        Principal axes.
+    explained_variance, explained_variance_ratio, singular_values : array of shape (K,)
+        As scikit-learn's PCA defines them.
+    mean : array of shape (d,)
+        Pooled mean.
+    scale : array of shape (d,) or None
+        What each feature was divided by, if features were scaled.
+    noise_variance : float or None
+        Mean of the variances beyond K; None if unknown.
+    n_samples : int, float or None
+        Pooled number of samples, or the sum of their weights; None if unknown.
+    node_components : array of shape (nodes, K, d) or None
+        The estimate of each node that the writer held.
+    scores : array of shape (N, K) or None
+        Those of the fitted samples, if the columns were split over the nodes.
+    all_features : int or None
+        Number of columns of all nodes, if columns were split. The model may have those of one node only.
+    feature_names, node_names : tuple of str or None
+        Names of the d features and of all nodes.
+    run_id : str or None
+        The run of peers that produced it.
+    whole : bool
+        False if sites were lost during the run, so that their samples are not in the model.
+    converged : bool
+        Whether the error bound reached ``tol``.
+    tol, error_bound : float or None
+        The requested bound on sin(angle to the true components), and the bound that was reached.
+    spe_mean, spe_variance : float or None
+        Those of the squared prediction error of samples before they were fitted, in a stream.
+    whiten, missing : bool, str
+        Settings of ``transform``.
     """
 
     components: np.ndarray = field(repr=False)
@@ -126,7 +142,15 @@ _NAMES = (tuple[str, ...],)
 
 
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
-    """Write a model to a file, completely or not at all."""
+    """Write a model to a file, completely or not at all.
+
+    Parameters
+    ----------
+    path : path
+        The file, which is replaced if it exists.
+    model : Model
+        What to write.
+    """
     values = {one.name: getattr(model, one.name) for one in fields(model)}
     arrays = {name: _encoded(name, value) for name, value in values.items() if value is not None}
     arrays["format_version"] = np.asarray(FORMAT_VERSION)
@@ -139,7 +163,18 @@ def is_model(names: Iterable[str]) -> bool:
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:
-    """Read a model; a damaged or edited file is refused."""
+    """Read a model. A damaged or edited file is refused.
+
+    Parameters
+    ----------
+    path : path
+        A file that ``write_model`` has written.
+
+    Returns
+    -------
+    Model
+        The model.
+    """
     path = Path(path)
     if not path.is_file():
         raise UnreadableFileError(f"{path} does not exist or is not a file. {_HINT}")

@@ -422,16 +422,14 @@ KILLS = (0, 2, 5)
 
 
 @pytest.fixture(scope="module")
-def masked_parts():
+def three():
     X, labels = load_digits(return_X_y=True)
     return {name: X[labels % 3 == site][: 600 - 40 * site] for site, name in enumerate(MASKED_SITES)}
 
 
-def test_a_masked_site_that_is_killed_uses_no_mask_twice_and_all_have_the_bits_of_a_run_in_peace(
-    tmp_path, masked_parts
-):
+def test_a_masked_site_that_is_killed_uses_no_mask_twice_and_all_have_the_bits_of_a_run_in_peace(tmp_path, three):
     notes, before = tmp_path / "masked.jsonl", 0
-    with Mesh(tmp_path, masked_parts, ring(MASKED_SITES), patience_s=120) as mesh:
+    with Mesh(tmp_path, three, ring(MASKED_SITES), patience_s=120) as mesh:
         mesh.start("oslo", "voss")
         for number in KILLS:
             mesh.start("bergen", work=partial(masking_command, notes, number, before))
@@ -445,7 +443,7 @@ def test_a_masked_site_that_is_killed_uses_no_mask_twice_and_all_have_the_bits_o
         found = [mesh.result(name) for name in MASKED_SITES]
     with threadpool_limits(1):
         peace = DecentralizedPCA(n_components=3, tol=1e-9, random_state=0, topology="cycle", privacy="masked")
-        peace.fit(list(masked_parts.values()))
+        peace.fit(list(three.values()))
     for model in found:
         assert model["components"].tobytes() == peace.components_.tobytes()
         assert model["explained_variance"].tobytes() == np.asarray(peace.explained_variance_, float).tobytes()

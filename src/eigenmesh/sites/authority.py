@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -37,6 +37,7 @@ MIN_RSA_BITS = 2048
 CLOCK_SLACK = dt.timedelta(hours=1)
 
 PEM = serialization.Encoding.PEM
+Extension = TypeVar("Extension", bound=x509.ExtensionType)
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 
@@ -193,20 +194,23 @@ def load_certificate(content: bytes) -> x509.Certificate:
 
 def permitted_names(authority: x509.Certificate) -> tuple[str, ...]:
     """Sites that an authority may certify; empty if it is not constrained."""
-    try:
-        permitted = authority.extensions.get_extension_for_class(x509.NameConstraints).value.permitted_subtrees
-    except x509.ExtensionNotFound:
-        return ()
-    return tuple(name.value for name in permitted or () if isinstance(name, x509.DNSName))
+    constraints = _extension(authority, x509.NameConstraints)
+    permitted = (constraints and constraints.permitted_subtrees) or ()
+    return tuple(name.value for name in permitted if isinstance(name, x509.DNSName))
 
 
 def alternative_names(source: x509.CertificateSigningRequest | x509.Certificate) -> tuple[str, ...]:
     """All subject alternative names; a name that is not a DNS name is shown with its kind."""
-    try:
-        names = source.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return ()
+    names = _extension(source, x509.SubjectAlternativeName) or ()
     return tuple(name.value if isinstance(name, x509.DNSName) else repr(name) for name in names)
+
+
+def _extension(source: x509.CertificateSigningRequest | x509.Certificate, kind: type[Extension]) -> Extension | None:
+    """The extension of this kind, if there is one."""
+    try:
+        return source.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None
 
 
 def _builder(name: str, issuer: x509.Name, key: PublicKey, days: int) -> x509.CertificateBuilder:

@@ -121,16 +121,16 @@ def _listening(site: Site) -> Iterator[Finding]:
 
 
 def _out(site: Site, needed: float) -> Finding:
-    """Whether the out folder exists or can be made, and has room for the files of a run."""
+    """Whether the out folder exists or can be made, and has disk space for the files of a run."""
     folder = site.out.folder
-    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():
         return Finding("out", "problem", f"{folder} cannot be a folder: {nearest} is a file; choose another out.folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
         return Finding("out", "problem", f"{folder} cannot be written: {nearest} is not writable; change its owner")
     free = shutil.disk_usage(nearest).free
-    room = f"{folder} has {readable_bytes(free)} free; a run like this writes {readable_bytes(needed)} or more"
-    return Finding("out", "ok", room) if free > needed else Finding("out", "problem", f"{room}: free some space")
+    space = f"{folder} has {readable_bytes(free)} free; a run like this writes {readable_bytes(needed)} or more"
+    return Finding("out", "ok", space) if free > needed else Finding("out", "problem", f"{space}: free some space")
 
 
 def _neighbour(site: Site, name: str, address: Address | None, usable: bool) -> Finding:
@@ -208,7 +208,7 @@ def _columns(samples: Source) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _listed(names: tuple[str, ...], which: np.ndarray) -> str:
-    chosen = [names[place] for place in np.flatnonzero(which)]
+    chosen = [names[column] for column in np.flatnonzero(which)]
     more = f" and {len(chosen) - MOST_NAMES} more" if len(chosen) > MOST_NAMES else ""
     return ", ".join(chosen[:MOST_NAMES]) + more
 

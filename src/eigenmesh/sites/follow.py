@@ -16,7 +16,7 @@ from eigenmesh.atomic_write import write_atomically
 from eigenmesh.errors import CannotResumeError, InputError, TransportError, UnreadableFileError
 from eigenmesh.sites.inbox import HANDOVER, Batch, Inbox, Ledger, same_moments
 from eigenmesh.sites.peer import Peer
-from eigenmesh.sites.results import Outcome, parked_without_room
+from eigenmesh.sites.results import Outcome, parked_by_full_disk
 from eigenmesh.sites.site import OutFolder, Site, read_site, require_terms
 from eigenmesh.sites.status import Status
 
@@ -58,7 +58,7 @@ class Follower:
     ) -> None:
         self.path, self.fresh, self.tell, self.warn = path, fresh, tell, warn
         site = _site(path)
-        with parked_without_room(site.name):
+        with parked_by_full_disk(site.name):
             try:
                 site.out.batches.mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as error:
@@ -88,7 +88,7 @@ class Follower:
             os.replace(site.out.events, site.out.events.with_suffix(".old.jsonl"))
         reason = ""
         try:
-            with parked_without_room(site.name):
+            with parked_by_full_disk(site.name):
                 batch = Batch(site, self.inbox, ledger, self._since)
                 peer = Peer(site, batch)
                 if self.fresh:

@@ -223,7 +223,7 @@ def same_moments(rows: np.ndarray) -> np.ndarray:
 # The samples of a site in one batch of a followed run: when the batch begins, its files, and whether it counts.
 
 
-LOOK_EVERY_S = 0.2
+POLL_EVERY_S = 0.2
 
 
 class PutOffError(Exception):
@@ -267,7 +267,7 @@ class Batch:
     def __init__(self, site: Site, inbox: Inbox, ledger: Ledger, since: float) -> None:
         self.site, self.inbox, self.ledger, self.since = site, inbox, ledger, since
         while not ledger.files and not inbox.new(ledger.files, ledger.batch):
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_EVERY_S)
         # Read the counted files first: they decide the order of the columns.
         inbox.load(ledger.files)
         inbox.new(ledger.files, ledger.batch)
@@ -291,7 +291,7 @@ class Batch:
                 self.ledger = self.ledger.settle(new)
             else:
                 transport.check()
-                time.sleep(LOOK_EVERY_S)
+                time.sleep(POLL_EVERY_S)
         near = transport.neighbours
         transport.exchange((np.zeros(1),), transport.links(near, near))
         rows = self.inbox.stacked(self.ledger.files)

@@ -23,6 +23,7 @@ from eigenmesh.sites.fields import TEXT, Fields, toml, toml_table
 from eigenmesh.sites.site import (
     FINGERPRINTS,
     INCOMING,
+    RUN_NAME,
     Address,
     RunSettings,
     Schedule,
@@ -31,7 +32,6 @@ from eigenmesh.sites.site import (
     in_order,
     read_fingerprints,
     require_name,
-    require_run,
     site_graph,
 )
 
@@ -65,7 +65,23 @@ class NetworkSite:
 
 @dataclass(frozen=True)
 class NetworkFile:
-    """A network: its sites in order, the links between them, the settings for all, and fingerprints of known keys."""
+    """A network of sites.
+
+    Attributes
+    ----------
+    path : Path
+        The file that describes it.
+    run : str
+        Name of the run.
+    sites : tuple of NetworkSite
+        The sites, in order.
+    edges : tuple of pairs of str
+        The links between them, by names.
+    settings : RunSettings
+        The settings for all sites.
+    fingerprints : mapping
+        Those of the keys of all sites, or empty.
+    """
 
     path: Path
     run: str
@@ -105,11 +121,21 @@ class NetworkFile:
 
 
 def read_network_file(path: str | os.PathLike[str]) -> NetworkFile:
-    """Read and check a network file; every error names the line or the field, and the fix."""
+    """Read and check a network file.
+
+    Parameters
+    ----------
+    path : path
+        The file, such as ``eigenmesh site init --example`` prints it.
+
+    Returns
+    -------
+    NetworkFile
+        The network. What is wrong in the file is an error that names the line or the field, and the fix.
+    """
     fields = Fields.read(Path(path), WHAT)
     fields.require_known(["run", "edges", "topology", "site", "settings", FINGERPRINTS])
-    run = fields.value("run", TEXT, default="run-1")
-    fields.checked("run", require_run, run)
+    run = fields.value("run", RUN_NAME, default="run-1")
     sites = _sites(fields)
     table = fields.table("settings")
     settings = RunSettings.from_fields(table)

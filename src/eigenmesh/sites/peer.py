@@ -23,7 +23,7 @@ from eigenmesh.sites.audit import DATA, AuditWriter
 from eigenmesh.sites.authority import RevocationList, load_credentials
 from eigenmesh.sites.inbox import Batch, PutOffError
 from eigenmesh.sites.network_file import Manifest, differences
-from eigenmesh.sites.results import Outcome, ResultFiles, RunFolder, is_without_room, parked_without_room, result_digest
+from eigenmesh.sites.results import Outcome, ResultFiles, RunFolder, is_full_disk, parked_by_full_disk, result_digest
 from eigenmesh.sites.site import Site, fingerprint, read_samples, require_terms, site_graph
 from eigenmesh.sites.status import Reporter, Status
 from eigenmesh.transports.tls import CertificateKeyring, Endpoint, Supervisor, TlsTransport
@@ -113,7 +113,7 @@ class Peer:
         run = f"{site.run}-{self.manifest.run_id.hex()[:8]}"
         self.site = site = replace(site, out=replace(site.out, run=run))
         self.run_folder = RunFolder(site.out, own.fingerprint)
-        with parked_without_room(site.name):
+        with parked_by_full_disk(site.name):
             self.files = ResultFiles(site, self.manifest, self.run_folder)
         # The last healthy estimate (d, K), to continue from after a loss.
         self.estimate: np.ndarray | None = None
@@ -136,14 +136,14 @@ class Peer:
             return done
         site, own, modes = self.site, self.own, (self.site.settings.asked.privacy, self.site.settings.partition)
         facts = site.name, site.run_and_batch, own.n_features, own.n_samples, *modes
-        with parked_without_room(site.name):
+        with parked_by_full_disk(site.name):
             self.run_folder.open()
             audit = AuditWriter(site.out.audit, *facts, site.out.audit_bytes)
         self.spare = SpareDescriptors()
         self.reporter.listener, self.reporter.sync_audit = listener, audit.sync
         with audit, self.reporter:
             try:
-                with parked_without_room(self.site.name):
+                with parked_by_full_disk(self.site.name):
                     outcome = self._epochs(audit)
             except BaseException as error:
                 self.spare.release()
@@ -217,7 +217,7 @@ class Peer:
             if isinstance(error, errors.LostNeighbourError):
                 self.reporter.log.emit(Lost(error.neighbours, str(error)))
             # Other sites see the message only if it is about links or settings: others could reveal data or paths.
-            public, full = isinstance(error, errors.TransportError | errors.DisagreementError), is_without_room(error)
+            public, full = isinstance(error, errors.TransportError | errors.DisagreementError), is_full_disk(error)
             reason = str(error) if public else f"{type(error).__name__}; ask its operator."
             endpoint.stop(f"its disk is full. {START_AGAIN}" if full else reason, parks=full)
             raise

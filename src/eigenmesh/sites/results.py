@@ -260,7 +260,7 @@ class ResultFiles:
 
 # Bytes per audit line, per score in a text file, and of all small files of a short run (status, events, log).
 AUDIT_LINE_BYTES, SCORE_BYTES, OTHER_BYTES = 350, 20, 100_000
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
 def written_bytes(site: Site, forecast: Forecast | None = None, n_samples: int = 0, n_features: int = 0) -> float:
@@ -277,17 +277,17 @@ def written_bytes(site: Site, forecast: Forecast | None = None, n_samples: int =
     return sent / len(site.sites) + model + scores + OTHER_BYTES
 
 
-def is_without_room(error: BaseException) -> bool:
+def is_full_disk(error: BaseException) -> bool:
     """Whether a full disk or an exceeded quota caused the error."""
-    return any(isinstance(one, OSError) and one.errno in NO_ROOM for one in (error, error.__context__))
+    return any(isinstance(one, OSError) and one.errno in FULL_DISK for one in (error, error.__context__))
 
 
 @contextmanager
-def parked_without_room(name: str) -> Iterator[None]:
-    """Turn a full disk into a parked run, at the start or later: a restart continues it once there is room."""
+def parked_by_full_disk(name: str) -> Iterator[None]:
+    """Turn a full disk into a parked run, at the start or later: a restart continues it once there is disk space."""
     try:
         yield
     except OSError as error:
-        if isinstance(error, ParkedError) or not is_without_room(error):
+        if isinstance(error, ParkedError) or not is_full_disk(error):
             raise
         raise ParkedError(f"{name} parked the run: {error} Free some space, and start it again.") from error

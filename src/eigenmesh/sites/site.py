@@ -22,7 +22,7 @@ from eigenmesh.errors import DataError, EigenmeshError, GraphError, InputError, 
 from eigenmesh.fitting import require_goes_with
 from eigenmesh.graphs import Weights, from_networkx, metropolis, require_connected
 from eigenmesh.masking import MIN_SITES
-from eigenmesh.settings import AT_SITES, FLAG, SETTINGS, OnLoss, Partition, Request, parse_covariance, whole
+from eigenmesh.settings import AT_SITES, FLAG, SETTINGS, Allowed, OnLoss, Partition, Request, parse_covariance, whole
 from eigenmesh.sites.fields import COLUMNS, TEXT, Fields, toml_table
 from eigenmesh.solvers import SOLVERS, Solver
 
@@ -148,7 +148,10 @@ def _solver(fields: Fields, name: str) -> Solver:
 # "ca" is the folder of the certificate authority, next to the folders of the sites.
 RESERVED = ("ca",)
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
-_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+RUN_NAME = Allowed(
+    "a name of 1 to 64 letters, digits, dots, hyphens and underscores, starting with a letter or digit",
+    lambda value: isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value) is not None,
+)
 
 
 def require_name(name: str) -> None:
@@ -158,13 +161,6 @@ def require_name(name: str) -> None:
         raise InputError(f"{name!r} is not a valid site name; {rule}")
     if name in RESERVED:
         raise InputError(f"{name!r} is reserved for the folder of the certificate authority; choose another name.")
-
-
-def require_run(run: str) -> None:
-    """Raise unless this is a valid name of a run."""
-    if not _RUN.fullmatch(run):
-        rule = "use 1 to 64 letters, digits, dots, hyphens and underscores, starting with a letter or digit."
-        raise InputError(f"{run!r} is not a valid run name; {rule}")
 
 
 @dataclass(frozen=True)
@@ -207,9 +203,9 @@ def site_graph(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> nx.Gra
 
 def in_order(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Links sorted by the order of ``sites``; the two ends of each link are sorted in the same way."""
-    place = {name: number for number, name in enumerate(sites)}
-    pairs = [sorted(edge, key=place.__getitem__) for edge in edges]
-    return tuple((a, b) for a, b in sorted(pairs, key=lambda pair: (place[pair[0]], place[pair[1]])))
+    number = {name: number for number, name in enumerate(sites)}
+    pairs = [sorted(edge, key=number.__getitem__) for edge in edges]
+    return tuple((a, b) for a, b in sorted(pairs, key=lambda pair: (number[pair[0]], number[pair[1]])))
 
 
 # The members of each batch of a followed run: sites that join, sites that leave, and heirs of their samples.
@@ -424,11 +420,33 @@ class DataFile:
 class Site:
     """A site: its name, links, files and settings.
 
-    ``sites`` and ``edges`` are the whole graph, needed for its diameter, trees and spectrum. ``neighbours`` has the
-    address of each neighbour that this site calls, and None for a neighbour that calls ``listen``. ``fingerprints``
-    are those of the keys of all sites, or empty. ``agrees_to_continue`` means that this site agrees that a masked run
-    continues without a lost site, this one included, although the others then learn more about it. ``batch`` is the
-    number of the batch in a followed run.
+    Attributes
+    ----------
+    path : Path
+        The ``site.toml``.
+    name, run : str
+        Names of the site and of the run.
+    sites, edges : tuple
+        The whole graph by names. Its diameter, trees and spectrum need it.
+    neighbours : mapping
+        The address of each neighbour that this site calls, and None for a neighbour that calls ``listen``.
+    listen : Address or None
+        Where neighbours call this site.
+    tls, data, out : TlsFiles, DataFile, OutFolder
+        Its files.
+    settings : RunSettings
+        The settings that all sites of the run have in common.
+    metrics_port : int or None
+        The port for Prometheus, on this computer only.
+    fingerprints : mapping
+        Those of the keys of all sites, or empty.
+    agrees_to_continue : bool
+        Whether this site agrees that a masked run continues without a lost site, this one included. The others then
+        learn more about the lost site.
+    schedule : Schedule
+        The members of each batch of a followed run.
+    batch : int or None
+        The number of the batch in a followed run.
     """
 
     path: Path
@@ -475,12 +493,22 @@ class Site:
 
 
 def read_site(path: str | os.PathLike[str]) -> Site:
-    """Read and check a site.toml; paths in it are relative to its folder."""
+    """Read and check a site.toml.
+
+    Parameters
+    ----------
+    path : path
+        The file. Paths in it are relative to its folder.
+
+    Returns
+    -------
+    Site
+        The site. What is wrong in the file is an error that names the line, the field and the fix.
+    """
     fields = Fields.read(Path(path), WHAT)
     fields.require_known(FIELDS)
-    name, run = fields.text("name"), fields.text("run")
+    name, run = fields.text("name"), fields.value("run", RUN_NAME)
     fields.checked("name", require_name, name)
-    fields.checked("run", require_run, run)
     sites = _names(fields)
     if name not in sites:
         raise fields.wrong("name", f"is not in sites ({', '.join(sites)}); correct the name or the list.")
