@@ -36,7 +36,7 @@ def require_writable(path: str | os.PathLike[str]) -> Path:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield the path of a new file in the folder of ``path``; after the block, it replaces ``path`` atomically."""
+    """Yield the path of a new file in the folder of ``path``. After the block, it replaces ``path`` atomically."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         # Created like any new file, so that the user's umask applies.
@@ -84,7 +84,7 @@ def save_text(path: str | os.PathLike[str], text: str) -> None:
 
 @dataclass(frozen=True)
 class NewFile:
-    """A file to be written; a private one can be read only by its owner."""
+    """A file to be written. A private one can be read only by its owner."""
 
     path: Path
     content: bytes
@@ -92,7 +92,7 @@ class NewFile:
 
 
 def write_new(files: Iterable[NewFile]) -> None:
-    """Write all files and the folders they need, or none; existing files are never overwritten."""
+    """Write all files and the folders they need, or none. Existing files are never overwritten."""
     files = tuple(files)
     # Also finds broken symbolic links.
     existing = [file.path for file in files if os.path.lexists(file.path)]

@@ -47,9 +47,9 @@ class Model:
     scale : array of shape (d,) or None
         What each feature was divided by, if features were scaled.
     noise_variance : float or None
-        Mean of the variances beyond K; None if unknown.
+        Mean of the variances beyond K. None if unknown.
     n_samples : int, float or None
-        Pooled number of samples, or the sum of their weights; None if unknown.
+        Pooled number of samples, or the sum of their weights. None if unknown.
     node_components : array of shape (nodes, K, d) or None
         The estimate of each node that the writer held.
     scores : array of shape (N, K) or None

@@ -51,9 +51,8 @@ def init(
         typer.echo(EXAMPLE, nl=False)
         return
     if network is None or out is None:
-        raise InputError(
-            "site init needs a NETWORK.toml and --out DIR; eigenmesh site init --example prints such a file."
-        )
+        fix = "eigenmesh site init --example prints such a file"
+        raise InputError(f"site init needs a NETWORK.toml and --out DIR; {fix}.")
     described = read_network_file(network)
     import_extra("cryptography", "peers", "making keys and certificates")
     chosen = _chosen(described, only, requests, days)
@@ -74,11 +73,8 @@ def make_network(path: Path, out: Path) -> None:
 def _chosen(network: NetworkFile, only: str | None, requests: bool, days: int | None) -> tuple[str, ...]:
     """Names of the sites to make folders for."""
     if requests and days is not None:
-        raise InputError(
-            "--days cannot be used with --requests: whoever signs the requests sets the dates; leave it out."
-        )
-    if network.fingerprints and not requests and only is None:
-        raise _has_fingerprints(network)
+        why = "whoever signs the requests sets the dates"
+        raise InputError(f"--days cannot be used with --requests: {why}; leave it out.")
     if only is None:
         return network.names
     if only == FileNames.CA_FOLDER and not requests:
@@ -89,11 +85,6 @@ def _chosen(network: NetworkFile, only: str | None, requests: bool, days: int | 
         fix = f"use --requests --only {only}, and have the request signed with eigenmesh site sign"
         raise InputError(f"--only {only} would create an authority for one site only; {fix}.")
     return (only,)
-
-
-def _has_fingerprints(network: NetworkFile) -> InputError:
-    fix = "remove that table to start over, or use --requests and have the new requests signed"
-    return InputError(f"{network.path} has [fingerprints] of existing keys, and init would create new keys; {fix}.")
 
 
 def _with_request(network: NetworkFile, name: str, folder: Path) -> list[NewFile]:
@@ -112,7 +103,8 @@ def _with_authority(network: NetworkFile, names: tuple[str, ...], out: Path, day
     from eigenmesh.transports.tls import key_fingerprint
 
     if network.fingerprints and names:
-        raise _has_fingerprints(network)
+        fix = "remove that table to start over, or use --requests and have the new requests signed"
+        raise InputError(f"{network.path} has [fingerprints] of existing keys, and init would create new keys; {fix}.")
     authority = make_certificate_authority(f"eigenmesh {network.path.stem}", sites=network.names)
     own = authority.certificate_and_key
     files = [NewFile(out / FileNames.CA_FOLDER / FileNames.CA_KEY, own.key, private=True)]
@@ -143,21 +135,26 @@ def _print_next_steps(
     messages.print(facts_table(facts))
     messages.print()
     if requests:
-        messages.print("Have each request.pem signed, and put the certificate next to it as cert.pem.")
-        messages.print("Put the certificates of all authorities that sign into ca.pem at every site.")
-        messages.print("Then pin the certificates of all sites at each site: eigenmesh site pin site.toml CERT.pem ...")
+        steps = [
+            "Have each request.pem signed, and put the certificate next to it as cert.pem.",
+            "Put the certificates of all authorities that sign into ca.pem at every site.",
+            "Then pin the certificates of all sites at each site: eigenmesh site pin site.toml CERT.pem ...",
+        ]
     elif only == FileNames.CA_FOLDER:
-        messages.print(f"Sign the requests of sites with: eigenmesh site sign request.pem --name NAME --ca {authority}")
-        messages.print("Send ca.pem to every site, with its certificate.")
+        steps = [
+            f"Sign the requests of sites with: eigenmesh site sign request.pem --name NAME --ca {authority}",
+            "Send ca.pem to every site, with its certificate.",
+        ]
     else:
-        messages.print("Send each site its own folder, over a private channel, and delete it here.")
+        steps = ["Send each site its own folder, over a private channel, and delete it here."]
     if names:
-        messages.print("At each site: set the data file in site.toml, then run: eigenmesh site check site.toml")
-        messages.print("Secret: key.pem in each folder. Whoever has it can impersonate that site.")
+        steps.append("At each site: set the data file in site.toml, then run: eigenmesh site check site.toml")
+        steps.append("Secret: key.pem in each folder. Whoever has it can impersonate that site.")
     if not requests:
-        messages.print(
-            f"Most secret: {authority / FileNames.CA_KEY}. Whoever has it can impersonate any site; keep it offline."
-        )
+        secret = authority / FileNames.CA_KEY
+        steps.append(f"Most secret: {secret}. Whoever has it can impersonate any site; keep it offline.")
+    for step in steps:
+        messages.print(step)
 
 
 def _links(network: NetworkFile, name: str) -> str:

@@ -44,12 +44,12 @@ MAX_LINE_BYTES = 1 << 20
 
 
 def hash_of(line: bytes) -> str:
-    """The hash of a line (without its newline) that goes into the next line; NO_LINE if the line is empty."""
+    """The hash of a line (without its newline) that goes into the next line. NO_LINE if the line is empty."""
     return hashlib.sha256(line).hexdigest() if line else NO_LINE
 
 
 def last_line(path: Path) -> bytes:
-    """The last line that is not empty, complete or cut off, without its newline; empty if there is none."""
+    """The last line that is not empty, complete or cut off, without its newline. Empty if there is none."""
     if not path.exists():
         return b""
     with path.open("rb") as file:
@@ -70,7 +70,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
 
 
 def read_audit(path: str | os.PathLike[str]) -> Iterator[dict[str, Any] | None]:
-    """The entries of an audit file, one at a time; None for a damaged line."""
+    """The entries of an audit file, one at a time. None for a damaged line."""
     return map(parse_line, read_lines(path))
 
 
@@ -109,7 +109,7 @@ class AuditWriter:
     Parameters
     ----------
     path : Path
-        The file; it continues if it exists.
+        The file. It continues if it exists.
     site, run : str
         Names of the site and of the run, for the line that starts it.
     n_features, n_samples : int
@@ -161,7 +161,7 @@ class AuditWriter:
         self.bytes += sent.bytes
 
     def close(self) -> None:
-        """Flush to the disk and close; may be called more than once."""
+        """Flush to the disk and close. May be called more than once."""
         if self._file >= 0:
             self.sync()
         with self._lock:
@@ -242,7 +242,7 @@ class AuditWriter:
         raise UnreadableFileError(f"the audit cannot be written: {self.failure}")
 
     def sync(self) -> None:
-        """Flush to the disk what was written since the last call; call it about every second."""
+        """Flush to the disk what was written since the last call. Call it about every second."""
         if not self._unsynced:
             return
         self._unsynced = False
@@ -318,9 +318,9 @@ class RunSummary:
 
     ``unanswered`` counts calls to a neighbour that was not there: the next message to it was another call. They are in
     no other count. ``partition`` is "features" where all sites have the same samples. ``data`` counts DATA messages
-    that were sent for the first time, which is how a run counts its traffic; ``again`` counts repeated ones;
+    that were sent for the first time, which is how a run counts its traffic. ``again`` counts repeated ones,
     ``by_epoch`` counts both, per epoch of membership. ``covariance_shaped``, ``sample_shaped`` and, where columns are
-    split, ``loading_shaped`` count DATA messages with an array of that shape; ``example`` is the first such message.
+    split, ``loading_shaped`` count DATA messages with an array of that shape. ``example`` is the first such message.
     """
 
     site: str = ""
@@ -423,7 +423,7 @@ class Chain:
 
     ``broken`` has the numbers of lines with another hash. ``head`` is the hash of the last line: somebody who has a
     copy of it can tell later whether lines were cut off the end. ``follows`` is the file that this one continues, and
-    ``after`` the hash of its last line; both are empty if there is none.
+    ``after`` the hash of its last line. Both are empty if there is none.
     """
 
     lines: int = 0
@@ -445,7 +445,7 @@ class Chain:
 
 @dataclass
 class AuditSummary:
-    """The runs of an audit file; ``damaged`` has the numbers of the lines that could not be parsed."""
+    """The runs of an audit file. ``damaged`` has the numbers of the lines that could not be parsed."""
 
     runs: list[RunSummary] = field(default_factory=list)
     damaged: list[int] = field(default_factory=list)
@@ -475,7 +475,7 @@ class AuditSummary:
             run._add(entry)
 
     def _start(self, entry: dict[str, Any]) -> None:
-        """Continue the last run if it has this name and these data; otherwise begin another."""
+        """Continue the last run if it has this name and these data. Otherwise begin another."""
         self._count_open_calls()
         names = str(entry.get("site", "")), str(entry.get("run", ""))
         modes = str(entry.get("privacy", "open")), str(entry.get("partition", "samples"))

@@ -160,7 +160,7 @@ def make_certificate_request(name: str) -> CertificateRequest:
 
 
 def _requested_key(request: bytes, name: str) -> PublicKey:
-    """The public key in a signing request; raise unless the request is valid and names only this site."""
+    """The public key in a signing request. Raise unless the request is valid and names only this site."""
     try:
         parsed = x509.load_pem_x509_csr(request)
         names = alternative_names(parsed)
@@ -193,14 +193,14 @@ def load_certificate(content: bytes) -> x509.Certificate:
 
 
 def permitted_names(authority: x509.Certificate) -> tuple[str, ...]:
-    """Sites that an authority may certify; empty if it is not constrained."""
+    """Sites that an authority may certify. Empty if it is not constrained."""
     constraints = _extension(authority, x509.NameConstraints)
     permitted = (constraints and constraints.permitted_subtrees) or ()
     return tuple(name.value for name in permitted if isinstance(name, x509.DNSName))
 
 
 def alternative_names(source: x509.CertificateSigningRequest | x509.Certificate) -> tuple[str, ...]:
-    """All subject alternative names; a name that is not a DNS name is shown with its kind."""
+    """All subject alternative names. A name that is not a DNS name is shown with its kind."""
     names = _extension(source, x509.SubjectAlternativeName) or ()
     return tuple(name.value if isinstance(name, x509.DNSName) else repr(name) for name in names)
 
@@ -239,7 +239,7 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 class Issued(NamedTuple):
-    """One certificate that an authority has issued; ``why`` is the command that made it.
+    """One certificate that an authority has issued. ``why`` is the command that made it.
 
     The serial number is hexadecimal text: it has up to 160 bits, and many JSON readers would round such a number.
     """
@@ -312,7 +312,7 @@ class AuthorityFolder:
 
 
 def read_file(path: Path, fix: str = "check the path") -> bytes:
-    """The bytes of a file; an error says which one cannot be read."""
+    """The bytes of a file. An error says which one cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -342,7 +342,7 @@ class RevocationList:
         self._revoked = self._read()
 
     def is_revoked(self, certificate: bytes | x509.Certificate) -> bool:
-        """Whether a certificate, or its PEM, is revoked; reads the file again if it has changed."""
+        """Whether a certificate, or its PEM, is revoked. Reads the file again if it has changed."""
         self._refresh()
         if not isinstance(certificate, x509.Certificate):
             certificate = x509.load_pem_x509_certificate(certificate)
@@ -357,7 +357,7 @@ class RevocationList:
                 logger.warning("%s The list that was read before stays in force.", error)
 
     def _read(self) -> frozenset[tuple[bytes, int]]:
-        """Issuer and serial number of all revoked certificates; those known before if the file has not changed."""
+        """Issuer and serial number of all revoked certificates. Those known before if the file has not changed."""
         try:
             facts = self.path.stat()
             seen = (facts.st_mtime_ns, facts.st_size, facts.st_ino)

@@ -73,7 +73,7 @@ def check(site: Site) -> Iterator[Finding]:
 
 
 def _tried(about: str, part: Iterator[Finding]) -> Iterator[Finding]:
-    """The findings of a part of the check; that it cannot go on is a problem."""
+    """The findings of a part of the check. That it cannot go on is a problem."""
     try:
         yield from part
     except EigenmeshError as error:
@@ -167,7 +167,7 @@ def _shake_hands(site: Site, name: str, address: Address) -> dict[str, object]:
 
 
 def _manifest(site: Site, ours: Manifest, name: str, address: Address) -> Iterator[Finding]:
-    """Whether a neighbour that is up is set up for the same run; otherwise the fields that differ."""
+    """Whether a neighbour that is up is set up for the same run. Otherwise, what differs."""
     credentials = load_credentials(site.tls, site.name, site.fingerprints)
     theirs = Manifest.parse(manifest_of(name, str(address), credentials, ours.run_id, CONNECT_S))
     differing = differences(ours, theirs)
@@ -214,7 +214,7 @@ def _listed(names: tuple[str, ...], which: np.ndarray) -> str:
 
 
 def _traffic(site: Site, samples: Source) -> Generator[Finding, None, Forecast | None]:
-    """What a run would send if all sites had samples like those of this site; returns the forecast, if any."""
+    """What a run would send if all sites had samples like those of this site. Returns the forecast, if any."""
     request = site.settings.request(site.data.covariance)
     if site.settings.partition == "features":
         yield Finding("forecast", "note", "none for split columns; all sites will know the scores of all samples")

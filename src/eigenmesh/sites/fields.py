@@ -1,4 +1,4 @@
-"""Reads tables of a TOML file field by field, and writes them; every error names the file, the line and the field."""
+"""Reads tables of a TOML file field by field, and writes them. Every error names the file, the line and the field."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Fields:
 
     @classmethod
     def read(cls, path: Path, what: str) -> Fields:
-        """The top table of a TOML file; ``what`` describes the expected file in errors."""
+        """The top table of a TOML file. ``what`` describes the expected file in errors."""
         try:
             if path.is_file() and path.stat().st_size > MAX_BYTES:
                 raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
@@ -109,14 +109,14 @@ class Fields:
         return self.error(key, f"= {self.content[key]!r} {wanted}")
 
     def checked(self, key: str, check: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of ``check``; its errors get the line of the field."""
+        """The result of ``check``. Its errors get the line of the field."""
         try:
             return check(*args, **kwargs)
         except InputError as error:
             raise self.error(key, f"is not valid: {error}") from error
 
     def value(self, key: str, *allowed: Allowed, default: Any = REQUIRED) -> Any:
-        """The value of a field, which must be of one of the allowed kinds; names as the library writes them."""
+        """The value of a field, which must be of one of the allowed kinds. Names as the library writes them."""
         if key not in self.content:
             if default is REQUIRED:
                 where = self.line("") if self.header else str(self.path)
@@ -147,7 +147,7 @@ class Fields:
         return tuple(self.value(key, TEXTS))
 
     def parsed(self, key: str, parse: Callable[[str], T]) -> T | None:
-        """What ``parse`` makes of a string; None if it is missing."""
+        """What ``parse`` makes of a string. None if it is missing."""
         return self.checked(key, parse, self.text(key)) if key in self else None
 
     def pairs(self, key: str) -> tuple[tuple[str, str], ...]:
@@ -159,7 +159,7 @@ class Fields:
         return tuple((first, second) for first, second in values)
 
     def table(self, key: str, required: bool = False) -> Fields:
-        """A table within this one; empty if it is missing."""
+        """A table within this one. Empty if it is missing."""
         value = self.content.get(key, {})
         if not isinstance(value, dict):
             raise self.wrong(key, f"must be a table; write [{self._full_name(key)}] and its fields below.")
@@ -182,7 +182,7 @@ class Fields:
 
 
 def _line_of(text: str, header: str, index: int, key: str) -> int | None:
-    """The line number of a field; None if it is written in an unusual style, such as in an inline table."""
+    """The line number of a field. None if it is written in an unusual style, such as in an inline table."""
     current, seen = "", 0
     for number, line in enumerate(text.splitlines(), start=1):
         if found := re.match(r"\s*\[{1,2}\s*([^\[\]\s]+)\s*\]{1,2}\s*(#.*)?$", line):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from eigenmesh.atomic_write import write_atomically
+from eigenmesh.atomic_write import replacing, write_atomically
 from eigenmesh.errors import CannotResumeError, InputError, TransportError, UnreadableFileError
 from eigenmesh.sites.inbox import HANDOVER, Batch, Inbox, Ledger, same_moments
 from eigenmesh.sites.peer import Peer
@@ -32,7 +33,7 @@ PAUSES_S = (0.5, 30.0)
 
 
 class Follower:
-    """A site that follows a folder in which samples arrive; ``site.toml`` is read again before each batch.
+    """A site that follows a folder in which samples arrive. ``site.toml`` is read again before each batch.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ class Follower:
         self._since, self._tries = time.monotonic(), 0
 
     def run(self, listener: Callable[[Status], None] | None = None) -> Path | None:
-        """Follow until this site leaves; returns the file for its heir, if it has one.
+        """Follow until this site leaves. Returns the file for its heir, if it has one.
 
         Parameters
         ----------
@@ -126,7 +127,7 @@ class Follower:
 
 
 def _site(path: Path) -> Site:
-    """The site; raises if its settings do not allow --follow."""
+    """The site. Raises if its settings do not allow --follow."""
     site = read_site(path)
     require_terms(site)
     if site.settings.on_loss != "wait":
@@ -147,8 +148,8 @@ def _publish(out: OutFolder, outcome: Outcome) -> None:
         return
     latest = replace(out, version=None)
     for source, target in ((out.result, latest.result), (out.numbers, latest.numbers)):
-        content = source.read_bytes()
-        write_atomically(target, lambda file, content=content: file.write(content))
+        with replacing(target) as temporary:
+            shutil.copyfile(source, temporary)
     for path in sorted(out.batches.glob("*.json"))[:-KEPT_RESULTS]:
         path.with_suffix(".npz").unlink(missing_ok=True)
         path.unlink()

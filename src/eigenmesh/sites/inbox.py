@@ -30,7 +30,7 @@ from eigenmesh.transports.tls import TlsTransport
 
 @dataclass(frozen=True)
 class CountedFile:
-    """A file that is part of a batch; the hash of its content identifies it."""
+    """A file that is part of a batch. The hash of its content identifies it."""
 
     name: str
     sha256: str
@@ -45,7 +45,7 @@ class Ledger:
     Attributes
     ----------
     batch : the current batch, or the next one.
-    settled : whether the files of that batch are recorded; then they no longer change.
+    settled : whether the files of that batch are recorded. Then they no longer change.
     released : the last batch that counted; -1 before the first.
     files : the files of all batches, in the order of their rows.
     """
@@ -58,7 +58,7 @@ class Ledger:
 
     @classmethod
     def read(cls, path: Path, first: int) -> Ledger:
-        """Read the file; without one, the site begins with its first batch."""
+        """Read the file. Without one, the site begins with its first batch."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             files = tuple(CountedFile(**one) for one in content["files"])
@@ -90,14 +90,12 @@ class Ledger:
         return replace(self, settled=True, files=(*self.files, *files))._saved()
 
     def done(self, released: bool) -> Ledger:
-        """Go on to the next batch; ``released`` says whether the current one counted."""
+        """Go on to the next batch. ``released`` says whether the current one counted."""
         last = self.batch if released else self.released
         return replace(self, batch=self.batch + 1, settled=False, released=last)._saved()
 
     def _saved(self) -> Ledger:
-        content = {**vars(self), "files": [asdict(file) for file in self.files]}
-        del content["path"]
-        save_json(self.path, content)
+        save_json(self.path, {name: value for name, value in asdict(self).items() if name != "path"})
         return self
 
 
@@ -113,7 +111,7 @@ class Inbox:
     """The files of a folder, each hashed and read once, and how to read them.
 
     Complete files must be moved into the folder. Names that begin with a dot, or end in .tmp or .part, are ignored.
-    ``columns`` are the number and the names of the columns of the first file; all later ones must match them.
+    ``columns`` are the number and the names of the columns of the first file. All later ones must match them.
     """
 
     folder: Path
@@ -125,7 +123,7 @@ class Inbox:
     _reported_copies: set[str] = field(default_factory=set)
 
     def files(self) -> dict[str, Path]:
-        """The files by the hash of their content, in the order of their names; of equal files only the first."""
+        """The files by the hash of their content, in the order of their names. Of equal files only the first."""
         found: dict[str, Path] = {}
         try:
             paths = sorted(path for path in self.folder.iterdir() if path.is_file())
@@ -145,7 +143,7 @@ class Inbox:
         return found
 
     def new(self, counted: tuple[CountedFile, ...], batch: int) -> tuple[CountedFile, ...]:
-        """The files that are in no batch yet, as entries for this batch; raises if a counted file has changed."""
+        """The files that are in no batch yet, as entries for this batch. Raises if a counted file has changed."""
         files, known = self.files(), {file.sha256 for file in counted}
         waiting = {sha256: path for sha256, path in files.items() if sha256 not in known}
         names = {path.name for path in waiting.values()}
@@ -165,7 +163,7 @@ class Inbox:
         return stacked
 
     def load(self, counted: tuple[CountedFile, ...]) -> None:
-        """Read these files; raises if one is missing or has changed since it was counted."""
+        """Read these files. Raises if one is missing or has changed since it was counted."""
         unread = [file for file in counted if file.sha256 not in self._read]
         present = self.files() if unread else {}
         for file in unread:
@@ -183,7 +181,7 @@ class Inbox:
         return self._read[sha256]
 
     def _checked(self, path: Path) -> Samples:
-        """The rows of a file, with columns in the order of the first file; raises for missing columns or entries."""
+        """The rows of a file, with columns in the order of the first file. Raises for missing columns or entries."""
         # What a site hands over has no ids or labels, so the table options are not for it.
         handed_over = path.match(HANDOVER.format("*"))
         source = (data.read_table(path) if handed_over else read_samples(replace(self.data, file=path))).source
@@ -208,7 +206,7 @@ class Inbox:
 
 
 def same_moments(rows: np.ndarray) -> np.ndarray:
-    """Rows (n, d) with the same number, mean and scatter as ``rows``; they reveal nothing else about them.
+    """Rows (n, d) with the same number, mean and scatter as ``rows``. They reveal nothing else about them.
 
     For ``rows = 1 m^T + U S V^T`` they are ``1 m^T + Q S V^T``, where Q has random orthonormal columns that sum to 0.
     """
@@ -227,7 +225,7 @@ POLL_EVERY_S = 0.2
 
 
 class PutOffError(Exception):
-    """A batch that does not count yet; its samples are part of the next one.
+    """A batch that does not count yet. Its samples are part of the next one.
 
     All sites decide this from the same sum, so all of them put the batch off.
     """
@@ -235,11 +233,11 @@ class PutOffError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class BatchData(NodeData):
-    """Samples of all batches so far; ``n_new`` of them were in no batch that counted.
+    """Samples of all batches so far. ``n_new`` of them were in no batch that counted.
 
     With masks the first sum counts the sites that have at least ``least_new`` new samples. Fewer than three put the
     batch off, so that the difference between two results never belongs to one or two sites. The second sum is the
-    number of samples; fewer than ``least`` put the batch off, too.
+    number of samples. Fewer than ``least`` put the batch off, too.
     """
 
     n_new: int = 0
@@ -316,7 +314,7 @@ class Batch:
         return BatchData(shards, weights, transport, self.ledger.n_new, settings.min_new_samples, least)
 
     def start(self) -> np.ndarray | None:
-        """The components of the last batch that counted; None, for a random basis, after a change of membership."""
+        """The components of the last batch that counted. None, for a random basis, after a change of membership."""
         released, schedule = self.ledger.released, self.site.schedule
         changed = any(released < batch <= self.ledger.batch for batch in schedule.changes)
         if released < 0 or changed or not isinstance(self.site.settings.asked.n_components, int):

@@ -50,9 +50,9 @@ agrees_to_continue = false       # the run begins once all sites set true
 
 @dataclass(frozen=True)
 class NetworkSite:
-    """One site of a network file; without an address its neighbours cannot call it.
+    """One site of a network file. Without an address its neighbours cannot call it.
 
-    ``joins`` and ``leaves`` are batches of a followed run; ``heir`` is the site that counts its samples afterwards.
+    ``joins`` and ``leaves`` are batches of a followed run. ``heir`` is the site that counts its samples afterwards.
     """
 
     name: str
@@ -106,7 +106,7 @@ class NetworkFile:
         )
 
     def neighbours(self, name: str) -> dict[str, Address | None]:
-        """Neighbours of a site, each with the address to call; None for a neighbour that calls this site.
+        """Neighbours of a site, each with the address to call. None for a neighbour that calls this site.
 
         Of two linked sites, the first in the file calls, unless the other has no address.
         """
@@ -230,7 +230,7 @@ MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Manifest:
-    """The description of a run as JSON values; sites that agree have the same ``text``."""
+    """The description of a run as JSON values. Sites that agree have the same ``text``."""
 
     content: dict[str, Any]
 
@@ -264,7 +264,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: str) -> Manifest:
-        """The manifest in a text from another site; raises InputError if it is not one."""
+        """The manifest in a text from another site. Raises InputError if it is not one."""
         if len(text) > MAX_BYTES:
             raise InputError(f"a manifest of {len(text)} characters is too long; at most {MAX_BYTES} are read.")
         try:
@@ -294,10 +294,10 @@ class Manifest:
 
     @property
     def run_id(self) -> bytes:
-        """16 bytes that identify the run; the same at all sites with the same manifest."""
+        """16 bytes that identify the run, the same at all sites with the same manifest."""
         return hashlib.sha256(f"eigenmesh run\n{self.digest}".encode()).digest()[:16]
 
 
 def differences(ours: Manifest, theirs: Manifest) -> list[str]:
-    """The fields that differ between two manifests, with both values; empty if and only if the digests are equal."""
+    """The fields that differ between two manifests, with both values. Empty if and only if the digests are equal."""
     return matching.differences(ours.content, theirs.content)

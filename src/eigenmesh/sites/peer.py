@@ -48,7 +48,7 @@ class OneFile:
         return self.site.settings.request(self.site.data.covariance)
 
     def settle(self, transport: TlsTransport) -> Table:
-        """The samples of the run, which no longer change after this call; all sites call it first."""
+        """The samples of the run, which no longer change after this call. All sites call it first."""
         return self.table
 
     def data(self, shards: Shards, weights: Weights, transport: TlsTransport) -> Data:
@@ -56,7 +56,7 @@ class OneFile:
         return node_data(shards, weights, transport)
 
     def start(self) -> np.ndarray | None:
-        """A basis (d, K) to begin from, the same at all sites; None for a random one."""
+        """A basis (d, K) to begin from, the same at all sites. None for a random one."""
         return None
 
 
@@ -79,7 +79,7 @@ class SpareDescriptors:
         self._held = [os.open(os.devnull, os.O_RDONLY) for _ in range(count)]
 
     def release(self) -> None:
-        """Make the descriptors available; may be called more than once."""
+        """Make the descriptors available. May be called more than once."""
         while self._held:
             os.close(self._held.pop())
 
@@ -100,7 +100,7 @@ class Peer:
     site : Site
         The site, as its ``site.toml`` describes it.
     own : OneFile or Batch, optional
-        The site's samples; by default those of the file in its ``site.toml``.
+        The site's samples. By default those of the file in its ``site.toml``.
     """
 
     def __init__(self, site: Site, own: OneFile | Batch | None = None) -> None:
@@ -154,7 +154,7 @@ class Peer:
             return outcome
 
     def _connect(self, on_sent: Callable[[Sent], None]) -> Endpoint:
-        """This site's end of its links, from the journal if there is one; ``on_sent`` hears of a message before it."""
+        """This site's end of its links, from the journal if there is one. ``on_sent`` hears of a message before it."""
         site, settings, manifest = self.site, self.site.settings, self.manifest
         addresses = {name: str(address) for name, address in site.neighbours.items() if address is not None}
         largest = settings.largest_message(self.own.n_samples if self.by_columns else self.own.n_features)
@@ -297,7 +297,7 @@ def alike(site: Site, samples: Source) -> NodeData:
 
 
 def forecast(site: Site) -> Planned | None:
-    """The planner's forecast for the run of a site.toml; None where columns are split, or samples cannot be read."""
+    """The planner's forecast for the run of a site.toml. None where columns are split, or samples cannot be read."""
     if site.settings.partition == "features":
         return None
     try:

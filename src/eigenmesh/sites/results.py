@@ -72,7 +72,7 @@ class RunFolder:
             raise UnreadableFileError(f"cannot use {self.path}: {error.strerror}; choose another folder.") from error
 
     def note_sent(self) -> None:
-        """Put on the disk that this site has sent numbers; called before each message with numbers leaves."""
+        """Put on the disk that this site has sent numbers. Called before each message with numbers leaves."""
         if not self._noted:
             save_text(self.path / SENT, "")
             self._noted = True
@@ -117,7 +117,7 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended at this site; ``missing`` are the sites that were lost.
+    """How a run ended at this site. ``missing`` are the sites that were lost.
 
     ``fit`` is None if an earlier start of the run wrote the result. Neighbours in ``owed`` may not have received all
     messages yet, so the journal is kept for them. ``put_off`` is the reason why a batch of a followed run does not
@@ -161,7 +161,7 @@ def _between_batches(site: Site) -> dict[str, Any]:
 
 
 class ResultFiles:
-    """Writes model, scores and numbers of one run at one site; ``folder`` holds the run's journal."""
+    """Writes model, scores and numbers of one run at one site. ``folder`` holds the run's journal."""
 
     def __init__(self, site: Site, manifest: Manifest, folder: RunFolder) -> None:
         self.site, self.manifest, self.folder = site, manifest, folder
@@ -175,7 +175,7 @@ class ResultFiles:
                 require_writable(path)
 
     def _about(self, view: Membership, signed: dict[str, str]) -> dict[str, Any]:
-        """The facts that mark a run as done; ``signed`` are the members' signed statements."""
+        """The facts that mark a run as done. ``signed`` are the members' signed statements."""
         return {
             "site": self.site.name,
             "run": self.site.run,
@@ -206,7 +206,7 @@ class ResultFiles:
         return Outcome(fit, view.members, view.missing, self._written, fit.result.converged)
 
     def _write_scores(self, model: Model, table: Table) -> None:
-        """Write the scores of this site's samples with their ids; where columns are split, those of all samples."""
+        """Write the scores of this site's samples with their ids. Where columns are split, those of all samples."""
         if self.site.out.scores is None:
             return
         scores = model.scores

@@ -93,7 +93,7 @@ class RunSettings:
 
     @property
     def words(self) -> dict[str, Any]:
-        """The settings as a file has them; None for what is left out there."""
+        """The settings as a file has them. None for what is left out there."""
         own = vars(self)
         words = {key: own[key] if key in own else getattr(self.asked, key) for key in AT_SITES}
         return {**words, "solver": self.solver.name}
@@ -106,7 +106,7 @@ class RunSettings:
         return {name: value for name, value in given.items() if value != getattr(usual, name)}
 
     def request(self, covariance: str = "auto") -> Request:
-        """The request for the fit at a site; each site chooses how it holds its covariance."""
+        """The request for the fit at a site. Each site chooses how it holds its covariance."""
         return replace(self.asked, covariance=parse_covariance(covariance))
 
     def largest_message(self, length: int) -> int:
@@ -172,7 +172,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """``host:port``; an IPv6 address is in brackets, ``[::1]:7400``."""
+        """``host:port``. An IPv6 address is in brackets, ``[::1]:7400``."""
         found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})", text)
         if not found or not 1 <= int(found.group(3)) <= 65535:
             raise InputError(f"{text!r} is not an address; write host:port with a port from 1 to 65535.")
@@ -184,7 +184,7 @@ class Address:
 
 
 def site_graph(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> nx.Graph:
-    """The graph on 0 .. M - 1 in the order of ``sites``; it must be connected."""
+    """The graph on 0 .. M - 1 in the order of ``sites``. It must be connected."""
     graph = nx.Graph()
     graph.add_nodes_from(sites)
     for first, second in edges:
@@ -202,7 +202,7 @@ def site_graph(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> nx.Gra
 
 
 def in_order(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Links sorted by the order of ``sites``; the two ends of each link are sorted in the same way."""
+    """Links sorted by the order of ``sites``. The two ends of each link are sorted in the same way."""
     number = {name: number for number, name in enumerate(sites)}
     pairs = [sorted(edge, key=number.__getitem__) for edge in edges]
     return tuple((a, b) for a, b in sorted(pairs, key=lambda pair: (number[pair[0]], number[pair[1]])))
@@ -223,7 +223,7 @@ class Schedule:
     ----------
     joins : the first batch with the site; 0 for sites that are not named.
     leaves : the first batch without the site.
-    heirs : for a site that leaves, the site that counts its samples from then on; without one they are removed.
+    heirs : for a site that leaves, the site that counts its samples from then on. Without one they are removed.
     """
 
     joins: Mapping[str, int] = field(default_factory=dict)
@@ -405,7 +405,7 @@ class TlsFiles:
 
 @dataclass(frozen=True)
 class DataFile:
-    """The file of the site's samples, and how to read it; sites may differ in both, and in ``covariance``.
+    """The file of the site's samples, and how to read it. Sites may differ in both, and in ``covariance``.
 
     Columns are put in the order of ``feature_names``. If the file has no column names, these become the names.
     """
@@ -488,7 +488,7 @@ class Site:
 
     @cached_property
     def weights(self) -> Weights:
-        """Metropolis weights on the graph 0 .. M - 1, in the order of ``sites``; the same at every site."""
+        """Metropolis weights on the graph 0 .. M - 1, in the order of ``sites``, the same at every site."""
         return metropolis(site_graph(self.sites, self.edges))
 
 
@@ -597,7 +597,7 @@ def _neighbours(fields: Fields, name: str, edges: tuple[tuple[str, str], ...]) -
 
 
 def _listen(fields: Fields, neighbours: Mapping[str, Address | None]) -> Address | None:
-    """The address at which neighbours call this site; None if this site calls all of them."""
+    """The address at which neighbours call this site. None if this site calls all of them."""
     listen = fields.parsed("listen", Address.parse)
     callers = [neighbour for neighbour, address in neighbours.items() if address is None]
     if callers and listen is None:

@@ -42,7 +42,7 @@ class Status:
     Attributes
     ----------
     phase : connecting, moments, running, agreeing, done, stopped, parked, aborted, failed.
-    residual : of the last check; NaN before the first.
+    residual : of the last check. NaN before the first.
     bytes : sent by this site since the last change of members.
     waiting_since : start of the current wait, in seconds since 1970; 0 if there is none.
     message : why the run ended, or what keeps it from going on.
@@ -133,7 +133,7 @@ def read_status(path: str | os.PathLike[str]) -> Status:
 
 
 def _exists(pid: int) -> bool:
-    """Whether a process with this number runs on this machine; by now it may be a different program."""
+    """Whether a process with this number runs on this machine. By now it may be a different program."""
     try:
         # On Windows os.kill would end the process.
         if pid > 0 and os.name == "posix":
@@ -217,7 +217,7 @@ class Metrics:
             yield gauge
 
     def close(self) -> None:
-        """Stop serving; may be called more than once."""
+        """Stop serving. May be called more than once."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join(timeout=5)
@@ -225,7 +225,7 @@ class Metrics:
 
 
 class Reporter:
-    """The event log of a site, and the status that follows from the events; a context manager.
+    """The event log of a site, and the status that follows from the events, as a context manager.
 
     A thread polls the transport and emits an event for everything that has changed.
 
