@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from eigenmesh.settings import SETTINGS, Names
+from eigenmesh.settings import SETTINGS
 
 CANDIDATES = [3, 0.25, True, "other"]
 
@@ -11,7 +11,7 @@ CANDIDATES = [3, 0.25, True, "other"]
 def another(name: str) -> Any:
     """A value that is allowed and is not the default."""
     row = SETTINGS[name]
-    names = [known for one in row.allowed if isinstance(one, Names) for known in one.known]
+    names = [known for one in row.allowed for known in one.known]
     accepted = (value for value in [*CANDIDATES, *names] if any(one.accepts(value) for one in row.allowed))
     return next(value for value in accepted if value != row.default)
 
