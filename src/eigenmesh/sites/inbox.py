@@ -15,7 +15,7 @@ from scipy import sparse
 
 from eigenmesh import data
 from eigenmesh.atomic_write import save_json
-from eigenmesh.data import Samples, Shards, Table
+from eigenmesh.data import Partition, Samples, Table
 from eigenmesh.errors import DataError, UnreadableFileError
 from eigenmesh.fitting import NodeData, Request, Size
 from eigenmesh.graphs import Weights

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from eigenmesh import errors
-from eigenmesh.data import Shards, Source, Table
+from eigenmesh.data import Partition, Shards, Source, Table
 from eigenmesh.events import Ended, Lost, Planned
 from eigenmesh.fitting import Data, NodeData, Request, Spread, fit, node_data, planned, prepare
 from eigenmesh.graphs import Weights, metropolis
@@ -51,7 +51,7 @@ class OneFile:
         """The samples of the run, which no longer change after this call. All sites call it first."""
         return self.table
 
-    def data(self, shards: Shards, weights: Weights, transport: TlsTransport) -> Data:
+    def data(self, shards: Partition, weights: Weights, transport: TlsTransport) -> Data:
         """These samples at their node of the network."""
         return node_data(shards, weights, transport)
 
