@@ -117,7 +117,7 @@ def functions(trees: dict[Path, ast.Module]) -> Iterator[int]:
 
 
 class Passed:
-    """Which files and functions of the package are passed, on all threads that are started after its construction.
+    """Which files and functions of the package are passed within the context, on this thread and those started in it.
 
     Attributes
     ----------
@@ -129,8 +129,15 @@ class Passed:
         self._seen: set[tuple[str, str]] = set()
         # Calls by which one thread leaves something to another.
         self.handed_over = 0
+
+    def __enter__(self) -> Passed:
         threading.setprofile(self._note)
         sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)
 
     def _note(self, frame: Any, event: str, called: Any) -> None:
         code = frame.f_code
@@ -142,10 +149,8 @@ class Passed:
         elif event == "c_call" and getattr(called, "__name__", "") == "put":
             self.handed_over += isinstance(getattr(called, "__self__", None), queue.SimpleQueue)
 
-    def stop(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         """How many files and functions were passed."""
-        sys.setprofile(None)
-        threading.setprofile(None)
         return {"files": len({file for file, _ in self._seen}), "functions": len(self._seen)}
 
 
@@ -156,10 +161,10 @@ def path_of_a_fit() -> dict[str, int]:
     from eigenmesh import DecentralizedPCA
 
     samples, digit = load_digits(return_X_y=True)
-    passed = Passed()
-    passed.counting = True
-    DecentralizedPCA(3).fit(samples, nodes=digit)
-    return passed.stop()
+    with Passed() as passed:
+        passed.counting = True
+        DecentralizedPCA(3).fit(samples, nodes=digit)
+    return passed.counts()
 
 
 def path_of_a_masked_sum() -> dict[str, float]:
@@ -190,9 +195,9 @@ def path_of_a_masked_sum() -> dict[str, float]:
             network.mean(np.ones((1, 8, 2)))
             end.wait(TIMEOUT_S)
 
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(N_SITES) as pool:
+    with tempfile.TemporaryDirectory() as folder, passed, ThreadPoolExecutor(N_SITES) as pool:
         list(pool.map(average, range(N_SITES)))
-    return {**passed.stop(), "handovers": round(passed.handed_over / N_SITES, 1)}
+    return {**passed.counts(), "handovers": round(passed.handed_over / N_SITES, 1)}
 
 
 def measure() -> dict[str, Any]:

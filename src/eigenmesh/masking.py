@@ -291,13 +291,8 @@ class Masks(Protocol):
         Sites that have left, and whose numbers follow from the difference of sums with them and without them.
     """
 
-    @property
-    def signed(self) -> bool:
-        """Whether sites sign their keys and what they have heard."""
-
-    @property
-    def left(self) -> tuple[str, ...]:
-        """Sites that have left, and whose numbers follow from a difference of sums."""
+    signed: bool
+    left: tuple[str, ...]
 
     def masked(self, number: int, words: np.ndarray) -> np.ndarray:
         """The masked words that may be sent for the average with this ``number``, (n,) -> (n,) uint64.

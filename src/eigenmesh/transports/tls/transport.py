@@ -122,7 +122,7 @@ class Endpoint:
             raise TransportError("the transport is closed.")
         # A new queue per request: the answer to a request that was given up, as by Ctrl-C, is dropped.
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._hand_over(self._put, event, answers)
+        self._hand_over(self._step, event, answers)
         while True:
             try:
                 answer = answers.get(timeout=POLL_S)
@@ -173,16 +173,17 @@ class Endpoint:
         self._hand_over(self._step, event)
 
     def _hand_over(self, call: Callable[..., None], *values: Any) -> None:
-        """Have the communication thread make a call, after all earlier ones; does nothing once it has ended."""
+        """Have the communication thread make a call, after all earlier ones, unless it has ended."""
         if self._streams is not None:
             self._streams.call(call, *values)
 
-    def _put(self, question: Any, answers: queue.SimpleQueue[Any]) -> None:
-        self._answers = answers
-        self._step(question)
+    def _step(self, event: Any, answers: queue.SimpleQueue[Any] | None = None) -> None:
+        """Step the machine and carry out its effects, in the communication thread. An exception ends the run.
 
-    def _step(self, event: Any) -> None:
-        """Step the machine and carry out its effects, in the communication thread. An exception ends the run."""
+        ``answers`` is where the answer to a request of the solver is put.
+        """
+        if answers is not None:
+            self._answers = answers
         if self._supervisor.error is not None:
             self._end(self._supervisor.error)
             return
