@@ -24,7 +24,12 @@ SALT = b"eigenmesh masks 1"
 
 @dataclass(frozen=True)
 class SiteKey:
-    """The X25519 key pair (RFC 7748) of one site, made for one run and one membership."""
+    """The X25519 key pair (RFC 7748) of one site, made for one run and one membership.
+
+    Parameters
+    ----------
+    secret_bytes : the secret, 32 bytes.
+    """
 
     secret_bytes: bytes = field(repr=False)
 
@@ -58,7 +63,15 @@ class SiteKey:
 
 @dataclass(frozen=True)
 class MaskContext:
-    """What masks are bound to: a run, its epoch, the digest of its manifest, and its members in rank order."""
+    """What masks are bound to.
+
+    Parameters
+    ----------
+    run : the run.
+    epoch : its epoch, counted from 0.
+    manifest : the digest of its manifest.
+    names : its members in rank order.
+    """
 
     run: str
     epoch: int
@@ -84,6 +97,13 @@ def pair_key(key: SiteKey, publics: tuple[bytes, bytes], ranks: tuple[int, int],
     ::
 
         HKDF-SHA256(X25519 secret, salt = "eigenmesh masks 1", info = context, then name and public key of each)
+
+    Parameters
+    ----------
+    key : of one of the two sites.
+    publics : the public keys of both.
+    ranks : of both, in rank order.
+    context : what the key is bound to.
     """
     hkdf = import_extra("cryptography.hazmat.primitives.kdf.hkdf", "masked", "masking")
     hashes = import_extra("cryptography.hazmat.primitives.hashes", "masked", "masking")
@@ -123,6 +143,10 @@ class MaskGraph:
     """The partners of each site, by rank.
 
     Without the colluding sites, the graph falls into connected parts. The colluders can find the sum over each part.
+
+    Parameters
+    ----------
+    partners : of each site, by rank.
     """
 
     partners: tuple[tuple[int, ...], ...]
@@ -201,7 +225,13 @@ def graph_of_size(sites: int) -> MaskGraph:
 
 @lru_cache(maxsize=8)
 def mask_graph(context: MaskContext, all_pairs_up_to: int = ALL_PAIRS_UP_TO) -> MaskGraph:
-    """All pairs if there are few sites. Otherwise a random graph of degree k = 2 ceil(log2 M), from the context."""
+    """All pairs if there are few sites. Otherwise a random graph of degree k = 2 ceil(log2 M), from the context.
+
+    Parameters
+    ----------
+    context : has the names of the sites, and is what the graph is drawn from.
+    all_pairs_up_to : how many sites are few.
+    """
     sites = len(context.names)
     degree = 2 * math.ceil(math.log2(max(sites, 2)))
     if sites <= all_pairs_up_to or degree >= sites - 1:
@@ -261,6 +291,11 @@ class Transcript:
 
     Masks are bound to it, so that masks of sites that were told different numbers do not cancel. Sites that have heard
     the same have the same hash.
+
+    Parameters
+    ----------
+    context : what the masks are bound to.
+    publics : the public keys of all sites, by rank.
     """
 
     def __init__(self, context: MaskContext, publics: Iterable[bytes]) -> None:
@@ -311,9 +346,15 @@ class PairwiseMasks:
 
         words_i(t) = sum_{j > i} G(k_ij, h, t) - sum_{j < i} G(k_ij, h, t)  modulo 2^64,   sum_i words_i(t) = 0
 
-    ``keys`` has the key of each partner by rank, and h is the present hash of the ``transcript``. G is the ChaCha20
+    Here k_ij is the key of two partners, and h the present hash of the transcript. G is the ChaCha20
     stream (RFC 8439) of the key HMAC-SHA256(k_ij, h). It takes 4 zero bytes and ``t`` (8 bytes) as nonce, block counter
     from 0, and reads the stream as little-endian words. The sum is 0 only if all sites have the same transcript.
+
+    Parameters
+    ----------
+    rank : of the site.
+    keys : the key of each partner, by rank.
+    transcript : of what the site has heard.
     """
 
     signed = False
@@ -361,7 +402,16 @@ class PairwiseMasks:
 def pairwise_masks(
     key: SiteKey, publics: Sequence[bytes], rank: int, context: MaskContext, partners: Sequence[int] | None = None
 ) -> PairwiseMasks:
-    """The masks of the site with this rank, from its key and all public keys; ``partners`` are those of the graph."""
+    """The masks of one site.
+
+    Parameters
+    ----------
+    key : of the site.
+    publics : the public keys of all sites, by rank.
+    rank : of the site.
+    context : what the masks are bound to.
+    partners : the sites that share a mask with it. By default they are those of the graph.
+    """
     _require_keys(key, publics, rank, context)
     keys = {}
     for partner in mask_graph(context).partners[rank] if partners is None else partners:
@@ -473,7 +523,14 @@ class Disclosure:
 
 
 def known_of_all(columns: int, n_features: int, by_columns: bool = False) -> str:
-    """What these columns of products with the pooled covariance, and the moments, reveal about all samples together."""
+    """What columns of products with the pooled covariance, and the moments, reveal about all samples together.
+
+    Parameters
+    ----------
+    columns : how many all nodes have received.
+    n_features : d, or N - 1 if ``by_columns``.
+    by_columns : whether each node has its own columns of the same samples.
+    """
     known = min(columns, n_features)
     where = "all" if known == n_features else f"at most {known:,} of"
     products = f"by {columns:,} columns of products"

@@ -49,6 +49,13 @@ class Membership:
     round needs every member, so a view that grows later stops the run and must be agreed on again: an error here costs
     time, but never gives a wrong result. The memory is bounded: per site one instance, one view, one statement about
     each of its links, and per epoch one result and two statements of what it has heard.
+
+    Parameters
+    ----------
+    name : of this site.
+    sites : the names of all sites, in the order of the network.
+    edges : all links of the network.
+    lost : the links that are known to be lost.
     """
 
     def __init__(self, name: str, sites: Iterable[str], edges: Iterable[Edge], lost: Iterable[Edge] = ()) -> None:

@@ -52,10 +52,16 @@ class Arrived(NamedTuple):
 class LinkStatus(NamedTuple):
     """The status of one link.
 
-    ``heard_s`` is the time since the neighbour's last sign of life, infinite before the first; ``round`` and
-    ``waiting_for`` are its round and the sites it waited for at that time. It is ``lost`` if it was silent for too
-    long, and ``finished`` if it has said farewell. Bytes are those of whole frames, control messages included.
-    ``problem`` is why there is no stream, if known.
+    Parameters
+    ----------
+    name : of the neighbour.
+    connected : whether there is a stream whose greeting was accepted.
+    heard_s : the time since the neighbour's last sign of life, infinite before the first.
+    lost : whether it was silent for too long.
+    round, waiting_for : its round, and the sites it waited for, at its last sign of life.
+    bytes_out, bytes_in : of whole frames, control messages included.
+    finished : whether it has said farewell.
+    problem : why there is no stream, if known.
     """
 
     name: str

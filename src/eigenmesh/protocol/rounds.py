@@ -328,7 +328,11 @@ class Rounds:
 class JournalledMasks:
     """Masks whose words are in the journal before they are sent. After a crash the same words are sent again.
 
-    ``ask`` makes a request to the machine; ``known`` has the keys that the members of the current epoch have signed.
+    Parameters
+    ----------
+    machine : of the site.
+    ask : makes a request to the machine.
+    known : the keys that the members of the current epoch have signed.
     """
 
     signed = True

@@ -26,7 +26,14 @@ SET_UP, ENDING = "set-up", "ending"
 
 
 class Instance(NamedTuple):
-    """One process of a site: identity of its journal, number of starts from it, and a random number of this start."""
+    """One process of a site.
+
+    Parameters
+    ----------
+    identity : of its journal.
+    start : the number of starts from that journal.
+    nonce : a random number of this start, in hexadecimal.
+    """
 
     identity: str
     start: int
@@ -200,7 +207,14 @@ def make_statement(keyring: Keyring, run_id: bytes, kind: str, site: str, conten
 
 
 def read_statement(text: str, keyring: Keyring | None, run_id: bytes) -> Statement:
-    """Read and check a statement. Raises FrameError if it is wrong. Without a keyring the signature is not checked."""
+    """Read and check a statement. Raises FrameError if it is wrong.
+
+    Parameters
+    ----------
+    text : the whole statement.
+    keyring : checks certificate and signature, unless it is None.
+    run_id : of the run that the statement is about.
+    """
     try:
         if len(text) > MAX_STATEMENT_BYTES:
             raise ValueError(f"it has {len(text)} characters, but at most {MAX_STATEMENT_BYTES} are allowed")

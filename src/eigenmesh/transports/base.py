@@ -22,7 +22,13 @@ Reduction = Literal["sum", "mean", "max"]
 
 @dataclass(frozen=True)
 class Links:
-    """The ranks that a node sends to and receives from in a round. A transport may add prepared state."""
+    """The ranks that a node sends to and receives from in a round. A transport may add prepared state.
+
+    Parameters
+    ----------
+    send_to : the ranks that get the arrays of this node.
+    receive_from : the ranks whose arrays this node gets.
+    """
 
     send_to: tuple[int, ...]
     receive_from: tuple[int, ...]
@@ -33,7 +39,11 @@ class SentCount:
     """Messages that one node has sent to its neighbours. A message that had to be repeated counts once.
 
     An all-reduce counts as M - 1 messages at node 0 and one at each other node: to add up, and to send the sum back.
-    ``bytes`` counts only the arrays, without headers, padding and handshakes.
+
+    Parameters
+    ----------
+    messages : how many were sent.
+    bytes : of the arrays in them, without headers, padding and handshakes.
     """
 
     messages: int = 0

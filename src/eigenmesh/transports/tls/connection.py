@@ -66,7 +66,14 @@ OPEN_FILES = Path("/proc/self/fd")
 
 @dataclass(frozen=True)
 class Credentials:
-    """A site's key and certificate, and the certificate of the authority of all sites; PEM."""
+    """What proves a site to the others, in PEM.
+
+    Parameters
+    ----------
+    key : the private key of the site.
+    certificate : its certificate, which names it.
+    authority : the certificate of the authority of all sites.
+    """
 
     key: bytes
     certificate: bytes
@@ -572,11 +579,17 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-# Asks a neighbour that is up for its manifest, without joining its run.
-
-
 def manifest_of(neighbour: str, address: str, credentials: Credentials, run_id: bytes, timeout_s: float) -> str:
-    """The manifest of a neighbour at ``host:port``. Raises TransportError if it sends none."""
+    """The manifest of a neighbour that is up, without joining its run. Raises TransportError if it sends none.
+
+    Parameters
+    ----------
+    neighbour : its name, which its certificate must have.
+    address : its ``host:port``.
+    credentials : of this site.
+    run_id : of the run that is asked about.
+    timeout_s : deadline of every wait.
+    """
     question = wire.encode(Kind.MANIFEST, run_id, 0, 0, 0, wire.text_body(""))
     context, incoming = credentials.for_dialling(), MessageReader(wire.OVERHEAD_BYTES + wire.MAX_TEXT_BYTES)
     try:

@@ -22,8 +22,11 @@ HASH = hashes.SHA256()
 class CertificateKeyring:
     """Signs with this site's key, and checks the certificates and signatures of others against the authority.
 
-    ``revoked`` tells whether the authority has revoked a certificate (PEM). A site in ``fingerprints`` must have the
-    key with this SHA-256, so that not even the authority can impersonate it.
+    Parameters
+    ----------
+    credentials : of this site.
+    revoked : tells whether the authority has revoked a certificate (PEM).
+    fingerprints : a site in it must have the key with this SHA-256, so that not even the authority can impersonate it.
     """
 
     def __init__(

@@ -254,9 +254,16 @@ class Endpoint:
 
 
 class TransportStatus(NamedTuple):
-    """The status of a site: its next round, whether it still replays its journal, and the sites it waits for.
+    """The status of a site.
 
-    ``round_trips_s`` are the round trip times of packets, one per link; 0 if unknown.
+    Parameters
+    ----------
+    round : the next one.
+    replaying : whether it still replays its journal.
+    waiting_for : the sites it waits for.
+    journal_problem : why the journal cannot be written, or empty.
+    links : the status of each link.
+    round_trips_s : round trip times of packets, one per link, or 0 if unknown.
     """
 
     round: int
@@ -275,7 +282,12 @@ class TaggedLinks(Links):
 
 
 class TlsTransport(Transport):
-    """The links of one site in one epoch, over mutual TLS; ranks are indices among the members."""
+    """The links of one site in one epoch, over mutual TLS. Ranks are indices among the members.
+
+    Parameters
+    ----------
+    endpoint : the process of the site.
+    """
 
     compares_settings: ClassVar[bool] = True
 
