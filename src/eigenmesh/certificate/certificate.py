@@ -28,8 +28,8 @@ class Certificate:
         Lower bound of the distance from theta_k to the nearest other eigenvalue; for a component in a cluster, from the
         cluster to the rest of the spectrum.
     error_bounds : array of shape (K,)
-        Bound on sin(angle) at the worst node, at most ``r_k / gap_k + disagreement_k``; for a component in a cluster
-        the angle is that to the eigenspace of the cluster.
+        Bound on sin(angle) at the node farthest away, at most ``r_k / gap_k + disagreement_k``. For a component in a
+        cluster the angle is that to the eigenspace of the cluster.
     clusters : tuple of tuples of int
         Groups of components (counted from 0) whose eigenvalues cannot be distinguished at this precision: their span is
         certain, the vectors inside it are not.
@@ -133,7 +133,7 @@ class Certified:
     complement : Complement
         Bounds on the spectrum beyond K, for reuse in a later certificate.
     total_variance : float
-        The trace of C, the same bits at every node; NaN if it was not given.
+        The trace of C, the same bits at every node. It is NaN if it was not given.
     alike : bool
         True if ``common`` is known to have the same bits at all nodes.
     """
@@ -152,7 +152,7 @@ class Certified:
 def agree_on_signs(network: Network, X: Array) -> Array:
     """Flip columns so that the entry in one row, agreed on by all nodes, is positive: (nodes, d, K) -> (nodes, d, K).
 
-    It is the row with the largest modulus in the column. On a near tie nodes may pick different rows; all take the last
+    It is the row with the largest modulus in the column. On a near tie nodes may pick different rows. All take the last
     of them, where every node's entry is far from zero.
     """
     xp = ea.namespace(X)

@@ -68,7 +68,7 @@ class Complement(NamedTuple):
 
     @classmethod
     def agreed(cls, largest: np.ndarray) -> Complement | None:
-        """From the maxima of the rows of all nodes; None if the nodes differ in ``shared``."""
+        """From the maxima of the rows of all nodes. It is None if the nodes differ in ``shared``."""
         return cls(*largest[:5].tolist()) if largest[2] == -largest[5] else None
 
 
@@ -85,7 +85,7 @@ class ComplementSpace(NamedTuple):
     start : array of shape (w, s)
         The Gaussian columns.
     leak : array of shape (b, w)
-        The part of A times each Ritz vector outside the space; the norm of a column is its residual.
+        The part of A times each Ritz vector outside the space. The norm of a column is its residual.
     products : int
         Products with A that the space was built from.
     whole : bool
@@ -253,7 +253,7 @@ def _log_box(largest: float, s: int, q: int) -> float:
 
 
 class Basis(NamedTuple):
-    """Columns ``V = P H``, orthonormal or zero; the blocks of P lie side by side in a buffer with space for more.
+    """Columns ``V = P H``, orthonormal or zero. The blocks of P lie side by side in a buffer with space for more.
 
     Attributes
     ----------
@@ -299,7 +299,7 @@ class Basis(NamedTuple):
         return Basis(self.buffer[:, first:, :], self.whitening[:, first:, first:])
 
     def holding(self, B: Array) -> Basis:
-        """Write B (1, d, b) behind the columns, not yet as columns of V; the buffer is doubled if it is full."""
+        """Write B (1, d, b) behind the columns, not yet as columns of V. The buffer is doubled if it is full."""
         xp, buffer, end = ea.namespace(B), self.buffer, self.width + B.shape[-1]
         while buffer.shape[-2] < end:
             buffer = xp.concat([buffer, xp.empty_like(buffer)], axis=-2)

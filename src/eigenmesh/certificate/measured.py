@@ -35,10 +35,10 @@ class Common(NamedTuple):
     coordinates, product : arrays of shape (1, n, K)
         The components and C times them, in any orthonormal basis that holds both.
     size : array of shape (1, 1)
-        Largest norm of a product ``C_i b`` with a unit vector, over the nodes in this process; it sets the rounding
+        Largest norm of a product ``C_i b`` with a unit vector, over the nodes in this process. It sets the rounding
         error.
     defect : array of shape (1, 1)
-        Largest asymmetry of ``V^T C V`` or size of its negative eigenvalues; both are rounding if C is a covariance.
+        Largest asymmetry of ``V^T C V`` or size of its negative eigenvalues. Both are rounding if C is a covariance.
     complement_space : ComplementSpace or None
         A Krylov space in the orthogonal complement of the components.
     vectors : callable or None
@@ -64,7 +64,7 @@ class Estimates(NamedTuple):
     local : array of shape (nodes, d, K)
         Estimates of the nodes with this copy.
     mean : array of shape (1, d, K)
-        The average of all nodes; the same array if they share one.
+        The average of all nodes, which is the same array if they share one.
     disagreement : array of shape (1, K)
         Sines of the largest angles between the two.
     known : Common
@@ -81,7 +81,7 @@ class Estimates(NamedTuple):
 
 
 def estimates_in_common(X: Array, common: Sequence[Common], beyond: Array | None) -> list[Estimates]:
-    """What all nodes share, measured once for each copy; the signs of coordinates do not matter."""
+    """What all nodes share, measured once for each copy. The signs of coordinates do not matter."""
     agree, estimates = ea.namespace(X).zeros_like(X[:1, 0, :]), []
     for at, known in enumerate(common):
         own = X[at : at + 1, ...]
@@ -193,7 +193,7 @@ class Measured(NamedTuple):
 def digest_of(mean: Array) -> np.ndarray:
     """Hash of the components as numbers: all nodes have the same bits if maxima and minima are equal."""
     digest = hashlib.sha256(np.ascontiguousarray(ea.to_numpy(mean)).tobytes()).digest()
-    words = (digest[WORD_BYTES * place : WORD_BYTES * (place + 1)] for place in range(DIGEST_WORDS))
+    words = (digest[WORD_BYTES * word : WORD_BYTES * (word + 1)] for word in range(DIGEST_WORDS))
     return np.array([float(int.from_bytes(word, "big")) for word in words])
 
 
@@ -281,7 +281,7 @@ def certify(
     drawn : bool
         True if the seed was drawn at run time, so that the data cannot depend on it.
     total_variance : float
-        The trace of C. Its last digits may differ between nodes; the result has the maximum at every node.
+        The trace of C. Its last digits may differ between nodes. The result has the maximum at every node.
     """
     if common is None or (common[0].vectors is None and isinstance(covariance, Gram)):
         estimates = estimates_apart(covariance, network, X, beyond)

@@ -1,4 +1,4 @@
-"""The one place where a fit is decided: ``Request``, ``prepare``, ``fit``; and the planner, with the same rules."""
+"""Where a fit is decided: ``Request``, ``prepare``, ``fit``, and the planner with the same rules."""
 
 from eigenmesh.fitting.fit import Fit, fit, fit_at_every_node, fit_numbers, largest_loadings, model_of
 from eigenmesh.fitting.matching import canonical, listed
@@ -22,7 +22,6 @@ from eigenmesh.fitting.stream import StreamData
 from eigenmesh.settings import Costs, Request
 
 __all__ = [
-    "PARTITIONS",
     "ColumnData",
     "Costs",
     "Data",
@@ -35,16 +34,10 @@ __all__ = [
     "Request",
     "Size",
     "Spread",
-    "Workload",
-    "choose_method",
     "fit",
     "fit_at_every_node",
-    "fit_numbers",
     "model_of",
     "node_data",
-    "parse_weights",
     "plan",
-    "planned",
     "prepare",
-    "quick_forecast",
 ]

@@ -274,7 +274,7 @@ def fit_at_every_node(
 ) -> Fit:
     """Fit with all nodes in this process, each at its own end of a transport: real messages, nothing to launch.
 
-    ``run_nodes``, from the registry of transports, starts the nodes; only node 0 reports to ``events``. ``settings``
+    ``run_nodes``, from the registry of transports, starts the nodes. Only node 0 reports to ``events``. ``settings``
     are those of ``fit``.
     """
 
@@ -301,7 +301,7 @@ MOST_FEATURES = 20
 
 
 def model_of(fit: Fit, *, run_id: str | None = None, whole: bool = True) -> Model:
-    """The model of a fit; a run of peers adds its id, and whole=False if sites were lost."""
+    """The model of a fit. A run of peers adds its id, and whole=False if sites were lost."""
     result, moments = fit.result, fit.moments
     return Model(
         components=fit.components,
@@ -329,7 +329,7 @@ def model_of(fit: Fit, *, run_id: str | None = None, whole: bool = True) -> Mode
 def largest_loadings(fit: Fit, most: int = MOST_FEATURES) -> list[dict[str, float]]:
     """For each component the features with the largest loadings, by name, largest first; empty without feature names.
 
-    A component is a unit vector; the loading of a feature is its entry.
+    A component is a unit vector. The loading of a feature is its entry.
     """
     names = fit.facts.feature_names
     if names is None:

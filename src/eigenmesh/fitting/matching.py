@@ -143,9 +143,9 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any], here: str = "here"
 
 def _first_difference(ours: list[Any], theirs: list[Any], name: str) -> tuple[str, list[str]]:
     what = "column" if name == "feature_names" else "entry"
-    for place, (mine, other) in enumerate(zip(ours, theirs, strict=False)):
+    for position, (mine, other) in enumerate(zip(ours, theirs, strict=False)):
         if canonical(mine) != canonical(other):
-            return f"{what} {place} is ", [_short(mine), _short(other)]
+            return f"{what} {position} is ", [_short(mine), _short(other)]
     return "", [f"{len(ours)} of them", f"{len(theirs)}"]
 
 

@@ -111,14 +111,14 @@ class Monitor:
 
     @property
     def quiet_spe(self) -> tuple[float, float] | None:
-        """Mean and variance of SPE in the quiet batches; None before there were any."""
+        """Mean and variance of SPE in the quiet batches. It is None before there were any."""
         if self.quiet.samples < 2:
             return None
         return float(self.quiet.mean[1]), float(self.quiet.variance[1])
 
     @property
     def spe_limit(self) -> float:
-        """Limit of SPE; infinite before the first quiet batch."""
+        """Limit of SPE. It is infinite before the first quiet batch."""
         return float("inf") if self.quiet_spe is None else spe_limit(*self.quiet_spe)
 
     @property

@@ -214,7 +214,7 @@ class RecordingNetwork(Stacked):
         return values
 
     def _averaged_bytes(self, array: Array, bound: Bound = None) -> int:
-        """Bytes of a message of an average; an integer takes 8 bytes, or 16 before scales are known."""
+        """Bytes of a message of an average. An integer takes 8 bytes, or 16 before scales are known."""
         n_bytes = self.meter.size(array)[1]
         if not self.integers:
             return n_bytes
@@ -247,7 +247,7 @@ WORD = 6
 def gather_bytes(network: Network, own: Mapping[int, bytes]) -> list[bytes | None]:
     """The bytes of every node at every node, by one exchange of maxima; None for a node that sent nothing.
 
-    ``own`` has the bytes of each node in this process; they have the same length at all nodes.
+    ``own`` has the bytes of each node in this process. They have the same length at all nodes.
     """
     length = len(next(iter(own.values())))
     table = np.full((len(network.ids), network.n_nodes, words_for(length)), -1.0)
@@ -292,7 +292,7 @@ def add_masks(network: Network) -> None:
     """Give the nodes in this process their masks: those of the transport, or from keys made for this network.
 
     Public keys reach all nodes by one exchange of maxima. They are not signed, so this does not protect against nodes
-    that forge messages; the sites of ``eigenmesh site run`` sign their keys.
+    that forge messages. The sites of ``eigenmesh site run`` sign their keys.
     """
     given = network.given_masks()
     if given is not None:

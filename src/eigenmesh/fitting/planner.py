@@ -44,9 +44,9 @@ class Forecast:
     memory_bytes : float
         At one node, in addition to its data.
     seconds : float
-        Communication plus arithmetic; infinite if the rounds are.
+        Communication plus arithmetic. It is infinite if the rounds are.
     shows_covariances : bool
-        True if covariance matrices themselves are sent; such a line is never chosen.
+        True if covariance matrices themselves are sent. Such a line is never chosen.
     """
 
     solver: str
@@ -119,7 +119,7 @@ PRODUCTS = 4
 class Rehearsed:
     """Network calls of one solver: iterations, checks and certificates.
 
-    ``closing`` is the number of calls after the last check; they do not count towards the budget of rounds.
+    ``closing`` is the number of calls after the last check. They do not count towards the budget of rounds.
     """
 
     solver: Solver
@@ -300,7 +300,7 @@ def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None =
     """Forecast rounds, bytes, memory and time of every solver with every averaging, and which one a fit uses.
 
     It first solves a few thousand samples, without messages. With a transport all nodes must call it together: they
-    count their samples, and each forecasts from its own; all choose the same method. ``report`` is called with a few
+    count their samples, and each forecasts from its own. All choose the same method. ``report`` is called with a few
     words on each step.
     """
     decision = decide(request, data)

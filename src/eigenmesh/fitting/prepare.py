@@ -31,7 +31,7 @@ class Workload(NamedTuple):
     masked: bool = False
 
     def averagings(self) -> list[Averaging]:
-        """Averagings that are used unless another one is requested; the first is the fastest.
+        """Averagings that are used unless another one is requested. The first is the fastest.
 
         They give all nodes the same bits. The others leave nodes with different last digits, and from these the bases
         of block Krylov may drift apart, on data of low rank for example. So they are used only on request.
@@ -88,7 +88,7 @@ class Decision(NamedTuple):
     Attributes
     ----------
     size : Size
-        N and d over all nodes; None if K does not depend on it, or if it needs a pass over the data.
+        N and d over all nodes. It is None if K does not depend on it, or if it needs a pass over the data.
     n_components : int or float
         K, or the share of the variance to explain.
     counting : Network or None
@@ -106,7 +106,7 @@ class Decision(NamedTuple):
 def decide(request: Request, data: Data) -> Decision:
     """Choose K, solver and averaging, for a fit or a plan; count the samples if K depends on them.
 
-    With a transport all nodes must call it together; nothing in it depends on what only one node knows.
+    With a transport all nodes must call it together. Nothing in it depends on what only one node knows.
     """
     facts = data.facts
     # First the checks that need no message and no pass over the data.
@@ -136,7 +136,7 @@ def decide(request: Request, data: Data) -> Decision:
 def prepare(request: Request, data: Data) -> Prepared:
     """Choose the method and how to store the covariance, and compute the pooled moments.
 
-    With a transport all nodes must call it together; which calls are made does not depend on what only one node knows.
+    With a transport all nodes must call it together. Which calls are made does not depend on what only one node knows.
     """
     data.compare(request)
     decision = decide(request, data)

@@ -51,7 +51,7 @@ class StreamData:
     sent : Traffic
         Traffic of reading the batch, if an engine sums over blocks.
     settings : mapping
-        Settings of the stream that decide which samples count, and for how much; they must be the same at all nodes.
+        Settings of the stream that decide which samples count, and for how much. They must be the same at all nodes.
     """
 
     nodes: Sequence[Running]

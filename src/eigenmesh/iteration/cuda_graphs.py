@@ -67,7 +67,7 @@ class ReplayedSteps:
     """Plain steps recorded once and replayed; recorded again when a number that the step depends on has changed.
 
     A call is divided into as few equal parts as possible. The first part of each length runs without recording, since
-    it may be the only one; the second is recorded.
+    it may be the only one. The second is recorded.
 
     ``recorder(action, n, device)`` records ``action(n)``, which runs n iterations, and returns a function that replays
     it: on the same memory, and with every Python number as it was.

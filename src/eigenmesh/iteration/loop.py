@@ -231,7 +231,7 @@ class Loop:
         return max(1, -(-10 * max(1, self.network.flood_rounds) // max(1, self.rounds_per_iteration)))
 
     def _ended(self, check: Check, out_of_budget: bool) -> tuple[StopReason, Certified] | None:
-        """The reason to stop after a check, and the certificate; None if the run continues."""
+        """The reason to stop after a check, and the certificate, or None if the run continues."""
         if self.on_estimate is not None:
             self.on_estimate(ea.to_numpy(self.solver.readout(check.state))[0])
         stalled = self.stall.stalled(
@@ -369,17 +369,17 @@ def run(
     max_rounds : int
         Budget of neighbour exchanges, not counting the last certificate.
     check_every : int or None
-        Iterations between two checks of the residual; by default checks take at most about a tenth of the rounds.
+        Iterations between two checks of the residual. By default checks take at most about a tenth of the rounds.
     basis : array of shape (d, K) or None
-        Start with orthonormal columns; by default a random one.
+        Start with orthonormal columns. By default it is a random one.
     on_estimate : callable or None
         Called with the (d, K) estimate of the first node in this process after each check without divergence.
     reference : array of shape (d, K) or None
         True eigenvectors, only used to record the error after every iteration.
     spent : mapping of str to Traffic, or None
-        Traffic before the run began, by phase; the result and its history include it.
+        Traffic before the run began, by phase. The result and its history include it.
     events : EventLog or None
-        Receives the events of the run; the run continues the history of this log.
+        Receives the events of the run. The run continues the history of this log.
     drawn : bool
         True if the seed was drawn at run time, so that the data cannot depend on it.
     total_variance : float

@@ -19,7 +19,7 @@ PATIENCE, PATIENCE_OF_EXACT = 200, 12
 
 
 class StopReason(Enum):
-    """Why a run ended; the value is advice for the user."""
+    """Why a run ended. The value is advice for the user."""
 
     CONVERGED = "Every node's components are certified to be within tol of the true ones."
     MAX_ROUNDS = (

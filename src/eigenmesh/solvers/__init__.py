@@ -49,7 +49,7 @@ AT_OWN_PACE: dict[str, type[Any]] = {solver.name: solver for solver in (Deadline
 
 
 def solver_by_name(name: str, **settings: Any) -> Solver:
-    """Solver with this name; settings that it has no field for are ignored. For the command line and the estimator."""
+    """Solver with this name. Settings that it has no field for are ignored. For the command line and the estimator."""
     kind = lookup("solver", name, SOLVERS)
     solver: Solver = kind(**{key: value for key, value in settings.items() if key in kind.__dataclass_fields__})
     return solver

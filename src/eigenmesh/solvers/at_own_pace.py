@@ -63,7 +63,7 @@ class MixedSums:
         return dict(self._sent)
 
     def take(self, sender: int, number: int, total: np.ndarray) -> None:
-        """Add what is new in a message, the running sum of a neighbour; messages are numbered from 1."""
+        """Add what is new in a message, the running sum of a neighbour. Messages are numbered from 1."""
         newest, known = self._newest[sender]
         if number > newest:
             self.values = self.values + (total - known)
@@ -123,7 +123,7 @@ class StepReports:
         self.table = np.where(theirs > ours, table, largest)
 
     def agreed(self, step: int) -> np.ndarray | None:
-        """Maxima over all nodes, (n,); None until all nodes have reported on this step."""
+        """Maxima over all nodes, (n,). It is None until all nodes have reported on this step."""
         number, reported, maxima = np.split(self.table[step % 2], [1, 1 + self._n_nodes])
         return maxima if number[0] == step and reported.all() else None
 
@@ -239,7 +239,7 @@ class PacedNode:
         return work
 
     def end(self, done: TrackedSubspaceState) -> None:
-        """Take the result of the work from ``begin``; mixing has continued in the meantime."""
+        """Take the result of the work from ``begin``. Mixing has continued in the meantime."""
         is_product = self.state is None or done.added is not self.state.added
         # The first work makes a product and measures what is outside the block.
         self._has_outside, self.working = self.state is None or not is_product, False
@@ -376,9 +376,9 @@ class Asynchronous(Solver):
     Parameters
     ----------
     tick_s : float
-        Seconds between two ticks of a node; choose about the time that a message takes.
+        Seconds between two ticks of a node. Choose about the time that a message takes.
     tol : float
-        Bound on sin(angle) at which the nodes meet; use the tolerance of the fit.
+        Bound on sin(angle) at which the nodes meet. Use the tolerance of the fit.
     patience_s : float
         Seconds for which a neighbour may be silent before the run ends with an error that names it.
     method : TrackedSubspace
@@ -450,7 +450,7 @@ class Asynchronous(Solver):
 
 @dataclass(frozen=True)
 class Deadlines(Asynchronous):
-    """``Asynchronous`` with one clock for all nodes: rounds close after ``tick_s``; late messages count later."""
+    """``Asynchronous`` with one clock for all nodes: rounds close after ``tick_s``. Late messages count later."""
 
     tick_s: float = 0.1
     name: ClassVar[str] = "deadlines"

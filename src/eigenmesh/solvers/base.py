@@ -22,13 +22,13 @@ class Check:
     """A solver's report on its own state, made every few rounds from values that every node agrees on."""
 
     state: Any
-    """The state to continue from; a solver may have repaired it, for example with a smaller step."""
+    """The state to continue from. A solver may have repaired it, for example with a smaller step."""
     residual: np.ndarray | None
     """Estimate of ``|C x_k - theta_k x_k|``, maximum over the nodes, (K,); None: the loop measures it."""
     healthy: bool
     """False when the iterates have blown up or collapsed and the solver cannot repair them."""
     gaps: np.ndarray | None = None
-    """Distance of each eigenvalue from its nearest neighbour, (K,); None if the solver does not know it."""
+    """Distance of each eigenvalue from its nearest neighbour, (K,). It is None if the solver does not know it."""
     free: bool = False
     """True if the check sent no message, so that the loop may check after every iteration."""
     complement_now: bool = False
@@ -37,23 +37,23 @@ class Check:
 
 @dataclass(frozen=True)
 class Traits:
-    """Properties of a solver that the rest of the library needs; the defaults fit one mix per iteration."""
+    """Properties of a solver that the rest of the library needs. The defaults fit one mix per iteration."""
 
     centralised: bool = False
-    """Published for data in one place; comparisons run it on a single node with the pooled covariance."""
+    """Published for data in one place. Comparisons run it on a single node with the pooled covariance."""
     few_exchanges: bool = False
     """Needs a few dozen products at most, not hundreds of rounds. Dask accepts only such solvers."""
     integers: bool = False
     """Averages only products with columns of norm at most 1, which have public scales as integers, and sends nothing
     else that is private to one node. Integer averages, and so masked sums, require this."""
     sends_covariances: bool = False
-    """Some message contains a covariance matrix itself; such a solver is never chosen automatically."""
+    """Some message contains a covariance matrix itself. Such a solver is never chosen automatically."""
     fixed_schedule: bool = False
     """As published, it runs without checks of its iterates, provided that no setting is "auto"."""
     early: float = 1.0
     """Ask for a certificate at this multiple of tol, because ``finish`` reduces the error further."""
     expected_products: int = 1000
-    """Products with the covariance in a typical run; decides how the covariance is stored."""
+    """Products with the covariance in a typical run, which decide how the covariance is stored."""
     replay_key: tuple[str, ...] | None = None
     """Names of the Python numbers in the state that a step depends on; None: a step must not be replayed.
 
@@ -84,9 +84,9 @@ class Solver(ABC):
     """Properties that the rest of the library needs."""
 
     def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> Any:
-        """Start from a basis shared by all nodes: (nodes, d, K) -> state; by default with fields X and residual.
+        """Start from a basis shared by all nodes: (nodes, d, K) -> state, by default with fields X and residual.
 
-        The seed, the same at every node, is the one that drew the basis; use it for further random directions.
+        The seed, the same at every node, is the one that drew the basis. Use it for further random directions.
         """
         return Iterate(basis, unmeasured(basis))
 
@@ -95,23 +95,23 @@ class Solver(ABC):
         """One iteration."""
 
     def readout(self, state: Any) -> Array:
-        """Unit-norm estimates of q_1 .. q_K: state -> (nodes, d, K); by default ``state.X``."""
+        """Unit-norm estimates of q_1 .. q_K: state -> (nodes, d, K), by default ``state.X``."""
         X: Array = state.X
         return X
 
     def common(self, state: Any) -> Sequence[Common] | None:
-        """What all nodes know about ``readout(state)``, which saves the certificate its averages; by default None.
+        """What all nodes know about ``readout(state)``, which saves the certificate its averages. By default None.
 
         One for each copy of an average in this process (``network.copies``).
         """
         return None
 
     def beyond(self, state: Any) -> Array | None:
-        """Estimates of further eigenvectors, for a cheaper certificate: state -> (nodes, d, p); by default None."""
+        """Estimates of further eigenvectors, for a cheaper certificate: state -> (nodes, d, p), by default None."""
         return None
 
     def narrowed(self, state: Any) -> Any:
-        """The same estimates in less memory, once their complement has been examined; by default unchanged."""
+        """The same estimates in less memory, once their complement has been examined. By default unchanged."""
         return state
 
     def space(self, state: Any, width: int) -> Array:
@@ -122,30 +122,30 @@ class Solver(ABC):
         return orthonormal(self.readout(state)[:1, ...])
 
     def check(self, covariance: Covariance, network: Network, state: Any) -> Check:
-        """Check every few rounds; nodes agree only by ``network.maximum``; by default on ``state.residual``."""
+        """Check every few rounds. Nodes agree only by ``network.maximum``, by default on ``state.residual``."""
         return check_residual(network, state)
 
     def finish(self, covariance: Covariance, network: Network, check: Check) -> Check:
-        """Make the nodes agree on one answer before the certificate; if that is refused, the run drops the answer.
+        """Make the nodes agree on one answer before the certificate. If that is refused, the run drops the answer.
 
         By default unchanged: the nodes agree all the time, or each node ends with its own answer.
         """
         return check
 
     def columns(self, n_components: int, n_features: int) -> int:
-        """Columns of one product with the covariance, at most d; by default K."""
+        """Columns of one product with the covariance, at most d, by default K."""
         return min(n_components, n_features)
 
     def largest_message(self, n_components: int, n_features: int) -> int:
-        """Numbers in the largest message of an iteration, checks excluded; by default one product, d times columns."""
+        """Numbers in the largest message of an iteration, checks excluded, by default one product, d times columns."""
         return n_features * self.columns(n_components, n_features)
 
     def kept_numbers(self, n_components: int, n_features: int) -> int:
-        """Upper bound on the numbers that a node stores besides its covariance; by default six times a product."""
+        """Upper bound on the numbers that a node stores besides its covariance, by default six times a product."""
         return 6 * n_features * self.columns(n_components, n_features)
 
     def current_step(self, state: Any) -> float:
-        """Step size of the next iteration; NaN for a solver without one."""
+        """Step size of the next iteration. It is NaN for a solver without one."""
         return np.nan
 
 
@@ -294,7 +294,7 @@ class SteppedState(NamedTuple):
 
 @dataclass(frozen=True)
 class SteppedSolver(Solver):
-    """A solver whose only setting is its step size; the state has a field ``step_size``.
+    """A solver whose only setting is its step size. The state has a field ``step_size``.
 
     If the iterates blow up with an automatic step, the next check halves the step and restarts.
     """

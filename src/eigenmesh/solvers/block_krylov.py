@@ -240,7 +240,7 @@ class BlockKrylov(RayleighRitz):
         Z = mean(C_i B),  V <- [V, B],  B <- polar((I - V V^T) Z),
 
     and the eigenpairs of ``V^T C V`` give the estimates. C V leaves the span of V only through the product with its
-    last block, so the residuals are known without another message; they travel with the next average. When V is wider
+    last block, so the residuals are known without another message. They travel with the next average. When V is wider
     than ``max_width``, its leading Ritz vectors, half as many, replace it in the same memory (thick restart); before
     that, the certificate uses V to examine their complement.
 
@@ -252,7 +252,7 @@ class BlockKrylov(RayleighRitz):
     Parameters
     ----------
     oversample : int
-        Columns beyond K; they speed up convergence and show l_{K+1} to the certificate.
+        Columns beyond K. They speed up convergence and show l_{K+1} to the certificate.
     max_width : int or None
         Columns of the widest basis, at least 3 (K + oversample). None: up to 20 blocks; for large d, only until the
         certificate has examined their complement.
@@ -353,7 +353,7 @@ def _is_near(check: Check) -> bool:
 
 
 def _restarted(state: KrylovState) -> KrylovState:
-    """The basis replaced by half of its width in leading Ritz vectors; the next block stays the same."""
+    """The basis replaced by half of its width in leading Ritz vectors. The next block stays the same."""
     b, V, T, leak = state.whitening.shape[-1], state.V, state.T, state.leak
     # With fewer vectors, more products would be needed to regain the lost accuracy.
     _, ritz = leading_pairs(T, V.present, max(1, state.most // (2 * b)) * b)

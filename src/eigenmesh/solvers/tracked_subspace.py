@@ -81,7 +81,7 @@ PATIENCE, RAISED = 6, 2
 LEAST_CONTRACTION = 1e-12
 # Power-iteration products that measure how different the nodes are: at the start, and in every iteration.
 FIRST_PRODUCTS, STEP_PRODUCTS = 10, 2
-# Ask for a certificate at this multiple of tol: the average of all nodes is more accurate than the worst node.
+# Ask for a certificate at this multiple of tol: the average of all nodes is more accurate than any single node.
 EARLY = 2.0
 # Below 1: with momentum at the smallest Ritz value itself, the last column would never separate from the directions
 # beyond the block.
@@ -120,7 +120,7 @@ class TrackedSubspace(Solver):
         (T_i, y_i) = the same mixes of ( T_i + X_i(t)^T Z_i(t) - X_i(t-1)^T Z_i(t-1), y_i )
 
     The sum of the S_i equals the sum of the C_i X_i after every round, however incomplete the mixes are, as long as
-    what a node keeps and sends adds up to what it had; y_i is mixed in the same way and gives the scale. So links may
+    what a node keeps and sends adds up to what it had. y_i is mixed in the same way and gives the scale. So links may
     be one-way, change from round to round and lose messages. The polar factor stops turning once the span is invariant
     (QR does not), so close eigenvalues cost nothing. Components are read off locally: ``Z_i v``, made orthonormal from
     the first column on, with ``sym(T_i / y_i) = v Theta v^T``. T is tracked too: the last columns of a block converge

@@ -36,7 +36,7 @@ class TreeCovariance(Solver):
     It needs the fewest rounds of all solvers, and the fewest bytes if ``d (d + 1) / 2`` is small compared with ``d K``
     times the products of another solver. **But neighbours see covariances**: on a tree, each parent receives the sum of
     the covariances in the branch below it, so the parent of a leaf sees the covariance of that leaf, and every node
-    ends with the pooled one. It is never chosen automatically; use it only where this may be revealed.
+    ends with the pooled one. It is never chosen automatically. Use it only where this may be revealed.
     """
 
     name: ClassVar[str] = "tree-covariance"

@@ -72,7 +72,7 @@ def fast_mix(network: Network, Z: Array, rounds: int) -> Array:
         Z+ = (1 + eta) W Z - eta Z_prev,  Z_prev = Z at the start,
         eta = (1 - sqrt(1 - beta^2)) / (1 + sqrt(1 - beta^2))
 
-    Disagreement shrinks by about ``1 - sqrt(1 - beta)`` per round; plain mixing shrinks it by beta. If W has negative
+    Disagreement shrinks by about ``1 - sqrt(1 - beta)`` per round. Plain mixing shrinks it by beta. If W has negative
     eigenvalues, the first round may enlarge their part, so a single round need not shrink anything. With one-way links
     the eigenvalues are complex and acceleration would diverge: there eta is 0, which is plain mixing.
     """

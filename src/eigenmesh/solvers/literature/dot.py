@@ -21,7 +21,7 @@ class SDOT(Solver):
 
         Z_i = C_i X_i;  T_c times Z_i = sum_j w_ij Z_j;  X_i+ = QR(Z_i)
 
-    The published form divides by ``[W^Tc e_1]_i``, which turns averages into sums; QR ignores the scale. The T_c mixes
+    The published form divides by ``[W^Tc e_1]_i``, which turns averages into sums. QR ignores the scale. The T_c mixes
     leave a disagreement of about ``beta^Tc``, and more iterations do not bring the error below this floor. An iteration
     costs T_c rounds and as many matrices.
 
@@ -57,14 +57,14 @@ class SADOT(Solver):
         Z_i = C_i X_i;  T_c(t) times Z_i = sum_j w_ij Z_j;  X_i+ = QR(Z_i)
         T_c(t) = min(start + floor(growth t), cap),  t = 0, 1, 2, ..
 
-    An iteration costs T_c(t) rounds and as many matrices; the floor is that of S-DOT with ``cap`` mixes.
+    An iteration costs T_c(t) rounds and as many matrices. The floor is that of S-DOT with ``cap`` mixes.
 
     Parameters
     ----------
     start : int
         Mixes of the first iteration.
     growth : float
-        Mixes added per iteration; a fraction such as 0.5 adds one every other iteration.
+        Mixes added per iteration. A fraction such as 0.5 adds one every other iteration.
     cap : int
         Largest number of mixes per iteration.
     """
@@ -92,7 +92,7 @@ class SADOT(Solver):
 
 
 def gossiped_step(covariance: Covariance, network: Network, state: Iterate, mixes: int) -> Iterate:
-    """X+ is the Q factor of ``W^mixes (C_i X_i)``; the residuals of X cost nothing more."""
+    """X+ is the Q factor of ``W^mixes (C_i X_i)``. The residuals of X cost nothing more."""
     Z, disagreement = plain_mix(network, covariance.apply(state.X), mixes)
     return Iterate(orthonormal(Z), product_residuals(state.X, Z) + disagreement)
 
