@@ -14,6 +14,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
+from eigenmesh import fitting
 from eigenmesh.arrays import Array, as_tensor, namespace, to_numpy
 from eigenmesh.coordinators import is_dask
 from eigenmesh.data import (
@@ -35,18 +36,6 @@ from eigenmesh.errors import DataError, InputError, TooFewSamplesError, warn_use
 from eigenmesh.estimator.pca import connect, data_of_dask, event_log, is_parts, nodes_from_column, spread_of
 from eigenmesh.estimator.projection import FittedPCA, takes_settings
 from eigenmesh.events import BatchChecked, EventLog
-from eigenmesh.fitting import (
-    Costs,
-    Fit,
-    Monitor,
-    Request,
-    StreamData,
-    fit,
-    fit_at_every_node,
-    place_of,
-    prepare,
-    renewed,
-)
 from eigenmesh.graphs import NetworkSequence
 from eigenmesh.networks import Traffic
 from eigenmesh.settings import A_STREAM, ONE_FIT, OfAStream
@@ -70,7 +59,7 @@ class StreamState:
     labels : labels of the nodes in ``nodes``; ids : of the batches so far, if they had any.
     """
 
-    data: StreamData
+    data: fitting.StreamData
     labels: tuple[Any, ...]
     device: str | None = None
     n_seen: int = 0
@@ -125,7 +114,7 @@ def _count_dask(pca: StreamingPCA, X: Any, y: Any, nodes: Any, stream: StreamSta
         raise InputError(f"{d} x {d} moments do not fit into memory; give fit all the dask data, or drop columns.")
     if stream is None:
         names = blocks.layout.feature_names
-        stream = StreamState(StreamData([RunningScatter.empty(d)], data.weights, feature_names=names), (0,))
+        stream = StreamState(fitting.StreamData([RunningScatter.empty(d)], data.weights, feature_names=names), (0,))
     node, last = stream.data.nodes[0], stream.data.last
     if len(stream.labels) != 1 or not isinstance(node, RunningScatter):
         raise DataError(f"the stream has {len(stream.labels)} nodes, but dask data are one; begin with dask data.")
@@ -259,8 +248,8 @@ def _empty_stream(
     held = len(labels) if transport is None else 1
     # On a network that changes, arrays are NumPy arrays, whatever the transport supports.
     carries = None if isinstance(weights, NetworkSequence) else transport
-    place = place_of(pca.device, None if isinstance(rows, np.ndarray) else rows.device, carries)
-    data = StreamData(
+    place = fitting.place_of(pca.device, None if isinstance(rows, np.ndarray) else rows.device, carries)
+    data = fitting.StreamData(
         [_storage_per_node(pca, held, rows.shape[1], place)] * held,
         weights,
         transport,
@@ -272,7 +261,7 @@ def _empty_stream(
 
 def _storage_per_node(pca: StreamingPCA, n_held: int, n_features: int, place: Place) -> Running:
     """Moments if they fit into memory; otherwise, and for a window, the rows."""
-    limit = min(MEMORY_BYTES, (pca.costs or Costs()).memory_bytes)
+    limit = min(MEMORY_BYTES, (pca.costs or fitting.Costs()).memory_bytes)
     fits = 8 * n_held * n_features**2 <= limit or place.is_gpu
     if pca.window is None and pca.store is None and fits:
         return RunningScatter.empty(n_features, place)
@@ -364,7 +353,7 @@ class StreamingPCA(FittedPCA):
         """
         return self._accept(*self._take_batch(getattr(self, "_stream", None), X, y, nodes, batch))
 
-    def _accept(self, stream: StreamState, outcome: Fit | TooFewSamplesError) -> Self:
+    def _accept(self, stream: StreamState, outcome: fitting.Fit | TooFewSamplesError) -> Self:
         """Set the attributes to those after a batch."""
         self._stream, self.n_samples_seen_ = stream, stream.n_seen
         checked = stream.checked
@@ -384,7 +373,7 @@ class StreamingPCA(FittedPCA):
 
     def _take_batch(
         self, stream: StreamState | None, X: Any, y: Any, nodes: Any, batch: Any = None
-    ) -> tuple[StreamState, Fit | TooFewSamplesError]:
+    ) -> tuple[StreamState, fitting.Fit | TooFewSamplesError]:
         """The stream after one more batch, and the fit to all of it, or the error if there are too few samples yet."""
         request = self._request()
         if stream is not None and batch is not None and batch in stream.ids:
@@ -394,7 +383,7 @@ class StreamingPCA(FittedPCA):
             counted = count_batch(self, X, y, nodes, request.layout_seed, transport, stream)
             stream, data = counted.stream, self._grown(counted, transport, batch)
             request = _request_of_batch(request, stream.n_batches)
-            found: Fit | TooFewSamplesError
+            found: fitting.Fit | TooFewSamplesError
             checked, events = None, event_log(self, stack, keep=False)
             try:
                 found = self._fit_of_all(request, data, run_nodes, events)
@@ -415,7 +404,7 @@ class StreamingPCA(FittedPCA):
         )
         return after, found
 
-    def _grown(self, counted: CountedBatch, transport: Transport | None, batch: Any) -> StreamData:
+    def _grown(self, counted: CountedBatch, transport: Transport | None, batch: Any) -> fitting.StreamData:
         """The data of the stream with a batch that was read and is in no fit yet."""
         data = counted.stream.data
         return replace(
@@ -431,15 +420,19 @@ class StreamingPCA(FittedPCA):
         )
 
     def _fit_of_all(
-        self, request: Request, data: StreamData, run_nodes: Callable[..., list[Fit]] | None, events: EventLog
-    ) -> Fit:
+        self,
+        request: fitting.Request,
+        data: fitting.StreamData,
+        run_nodes: Callable[..., list[fitting.Fit]] | None,
+        events: EventLog,
+    ) -> fitting.Fit:
         """The fit to all batches so far, within the budget per batch, with directions for the start of the next one."""
         budget = self.averages_per_batch
         settings: dict[str, Any] = {"max_iterations": None if budget is None else budget - 1}
         settings["keep"] = min(data.n_features, KEPT_BEYOND + _count(self.n_components))
         if run_nodes is not None:
-            return fit_at_every_node(run_nodes, request, data, events, **settings)
-        return fit(prepare(request, data), events=events, **settings)
+            return fitting.fit_at_every_node(run_nodes, request, data, events, **settings)
+        return fitting.fit(fitting.prepare(request, data), events=events, **settings)
 
     @property
     def _quiet_spe(self) -> tuple[float, float] | None:
@@ -453,7 +446,7 @@ class StreamingPCA(FittedPCA):
         return hasattr(self, "components_")
 
 
-def _request_of_batch(request: Request, number: int) -> Request:
+def _request_of_batch(request: fitting.Request, number: int) -> fitting.Request:
     """The request with its own seed for the batch: the random directions of earlier batches would show nothing new."""
     if request.seed is not None:
         state = np.random.SeedSequence([request.seed, number]).generate_state(1, np.uint64)
@@ -462,10 +455,12 @@ def _request_of_batch(request: Request, number: int) -> Request:
     return replace(request, min_samples=max(1, request.min_samples)) if request.masked else request
 
 
-def _checked_batch(monitor: Monitor | None, found: Fit, batch: int) -> tuple[Monitor, CheckedBatch | None]:
+def _checked_batch(
+    monitor: fitting.Monitor | None, found: fitting.Fit, batch: int
+) -> tuple[fitting.Monitor, CheckedBatch | None]:
     """The monitor for the next batch, and what the last one says of this, if there was one."""
     result = found.result
-    following = renewed(monitor, result.components, result.explained_variance, found.moments)
+    following = fitting.renewed(monitor, result.components, result.explained_variance, found.moments)
     if monitor is None or found.checked is None:
         return following, None
     new, residuals = monitor.read(found.checked.sums)

@@ -451,7 +451,19 @@ def node_data(
     transport: Transport | None = None,
     split: str | None = None,
 ) -> NodeData:
-    """``Data`` for shards of samples or of columns, with their network."""
+    """``Data`` for shards of samples or of columns, with their network.
+
+    Parameters
+    ----------
+    shards : Shards or FeatureShards
+        The samples, or columns, of the nodes in this process.
+    weights : Weights or NetworkSequence
+        The network of all nodes.
+    transport : Transport or None
+        With a transport, this process is one node.
+    split : str or None
+        How the samples were split over the nodes, in words; it must be the same at all nodes.
+    """
     kind = ColumnData if isinstance(shards, data.FeatureShards) else NodeData
     return kind(shards, weights, transport, split=split)
 
@@ -562,8 +574,14 @@ class Spread:
     def of_table(self, table: data.Table, nodes: Any = None) -> NodeData:
         """One table, whose rows or columns are split over the nodes. With a transport, a process keeps its own part.
 
-        ``nodes`` has the node of every row, or column, instead of a split. A split by labels has one node per label,
-        unless another number of nodes is asked for.
+        A split by labels has one node per label, unless another number of nodes is asked for.
+
+        Parameters
+        ----------
+        table : Table
+            The samples; with labels, if the split needs them, and with weights, if rows stand for several samples.
+        nodes : array or None
+            The node of every row or, where columns are split, of every column, instead of a split.
         """
         if table.n_samples == 0:
             raise DataError(f"{table.name} has columns but no samples; give a file with at least one.")
@@ -585,10 +603,16 @@ class Spread:
         return self.over(shards, table.name, str(self.split or DEFAULT_SPLIT))
 
     def of_parts(self, parts: Any, weights: Any = None, **options: Any) -> NodeData:
-        """One node per part: Shards, or a list or dict of matrices or files, whose keys are the names of the nodes.
+        """One node per part.
 
-        ``weights`` has one array per part, in a list or a dict with their names: how many samples each row stands for.
-        ``options`` are those of ``read_table``.
+        Parameters
+        ----------
+        parts : Shards, list or dict
+            The parts: matrices, or files. The keys of a dict are the names of the nodes.
+        weights : list, dict or None
+            One array per part, under the same names: how many samples each row stands for.
+        **options : object
+            How files are read, as in ``read_table``.
         """
         shards = parts if isinstance(parts, data.Partition) else self._shards_of(parts, options)
         if type(shards) is not self.kind:
@@ -615,7 +639,17 @@ class Spread:
         return shards if names is None else replace(shards, node_names=names)
 
     def of_own(self, table: data.Table, names: Sequence[str] | None = None, split: str | None = None) -> NodeData:
-        """The samples of this process, which a transport makes one node; ``names`` are those of all nodes."""
+        """The samples of this process, which a transport makes one node.
+
+        Parameters
+        ----------
+        table : Table
+            The samples of this node.
+        names : sequence of str or None
+            Names of all nodes.
+        split : str or None
+            How the samples were split over the nodes, in words.
+        """
         return self.over(self.own_shards(table, names), table.name, split)
 
     def own_shards(self, table: data.Table, names: Sequence[str] | None = None) -> data.Partition:
@@ -627,10 +661,17 @@ class Spread:
         return self.kind.from_list([table.source], **held).weighted([table.weights])
 
     def of_words(self, words: Sequence[str], options: data.TableOptions = EVERYTHING) -> NodeData:
-        """The samples that a command names: a data set, a file, several files, or a pattern of their names.
+        """The samples that a command names.
 
         With a transport a node reads its own file, or its rows of the only file if these are split in runs; any other
         split needs the whole file.
+
+        Parameters
+        ----------
+        words : sequence of str
+            A data set, a file, several files, or a pattern of their names; ``{rank}`` stands for the number of a node.
+        options : TableOptions
+            How files are read.
         """
         transport, files = self.transport, files_of_all_nodes(words, self.n_nodes)
         one_table = len(files) == 1 if transport is None else is_one_table(words)
