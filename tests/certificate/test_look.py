@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -120,3 +121,15 @@ def test_no_certificate_is_wrong_in_a_small_attack():
     outcomes = [attack.attack(name, seed) for name in attack.CLASSES for seed in range(1000, 1004)]
     assert [outcome for outcome in outcomes if outcome.end == "failed"] == []
     assert sum(outcome.end == "certified" for outcome in outcomes) > len(outcomes) / 2
+
+
+def test_an_attack_counts_the_time_that_a_problem_computes_and_not_that_of_others(monkeypatch):
+    attack = load_attack()
+    monkeypatch.setattr(attack, "MOST_SECONDS", 0.1)
+    with attack.time_limit():
+        time.sleep(0.5)
+    with pytest.raises(TimeoutError, match="of computing"), attack.time_limit():
+        sum(iter(lambda: 1, 0))
+    monkeypatch.setattr(attack, "MOST_CLOCK_SECONDS", 0.1)
+    with pytest.raises(TimeoutError, match=r"0\.1 seconds$"), attack.time_limit():
+        time.sleep(60)

@@ -37,6 +37,18 @@ def test_the_mean_of_the_tracker_is_the_mean_product_after_every_step():
         assert np.allclose(state.X.mT @ state.X, np.eye(8), atol=1e-12)
 
 
+def test_a_residual_that_has_stalled_for_thousands_of_checks_asks_for_no_more_than_rounding_allows():
+    problem = make_problem(geometric_spectrum(12, 3, 0.8), 6, "cycle", unlike=True)
+    basis = np.repeat(np.linalg.qr(np.random.default_rng(0).standard_normal((12, 3)))[0][np.newaxis], 6, axis=0)
+    solver = TrackedSubspace()
+    state = solver.init(problem.covariance(), problem.network, basis)
+    # Residuals and Ritz values of 8 columns, minus the smallest Ritz value, and how different the nodes are.
+    numbers = np.array([*[1e-9] * 8, *[1.0] * 8, -1.0, 0.5])
+    for _ in range(7000):
+        state = solver.adjusted(problem.network, state, numbers)
+    assert state.mixing.accuracy <= 1e-12
+
+
 def test_iterates_equal_a_plain_reading_of_the_equations():
     covariance = random_covariances(5, 10, seed=3, spread=0.3)
     network = Stacked(graphs.metropolis(graphs.complete(5)))

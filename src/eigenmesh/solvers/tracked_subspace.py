@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -77,8 +78,9 @@ def ritz_of_average(
 FIRST_CONTRACTION, SHARE = 1 / 6, 0.75
 # If the residual has not halved in PATIENCE checks, the contraction is raised to the power RAISED.
 PATIENCE, RAISED = 6, 2
-# Disagreement need not shrink further than this.
+# Disagreement need not shrink further than this, so powers beyond the largest one change nothing.
 LEAST_CONTRACTION = 1e-12
+LARGEST_POWER = math.ceil(math.log(LEAST_CONTRACTION) / math.log(SHARE))
 # Power-iteration products that measure how different the nodes are: at the start, and in every iteration.
 FIRST_PRODUCTS, STEP_PRODUCTS = 10, 2
 # Ask for a certificate at this multiple of tol: the average of all nodes is more accurate than any single node.
@@ -258,7 +260,8 @@ class TrackedSubspace(Solver):
             return state
         halved = residual < 0.5 * state.best
         waited = 0 if halved else state.waited + 1
-        power = state.power * (RAISED if waited >= PATIENCE else 1)
+        # Without the bound, a thousand stalls would make an integer that no float can hold.
+        power = min(state.power * (RAISED if waited >= PATIENCE else 1), LARGEST_POWER)
         wanted = max((SHARE / (1 + 3 * float(outside) / smallest)) ** power, LEAST_CONTRACTION)
         mixing = network.mixes_to(wanted, state.mixing)
         best = residual if halved else state.best
