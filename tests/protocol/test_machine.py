@@ -235,6 +235,20 @@ def test_the_time_to_agree_on_who_continues_begins_with_the_loss(driven):
     assert of_kind(site.effects, ev.Fail) == []
 
 
+def test_a_neighbour_that_only_others_have_met_is_waited_for_as_if_it_had_been_met(driven):
+    """It has started, so the long wait for a site that is still to start is over."""
+    site = driven("B", on_loss="continue")
+    stream = site.met("A")
+    site.step(ev.Exchange(BODY, 0, (), ("C",)))
+    site.hears(stream, Kind.STATEMENT, driven("C").machine.outbox.make_instance().text)
+    while site.now <= site.machine.setup.patience_s:
+        assert site.machine.membership.lost == ()
+        site.now += 3.0
+        site.hears(stream, Kind.HEARTBEAT)
+        site.step(ev.Tick())
+    assert site.machine.membership.lost == (("B", "C"),)
+
+
 def test_a_heartbeat_says_whom_the_neighbour_waits_for(driven):
     site, other = driven("B"), driven("A")
     stream = site.met("A")

@@ -14,7 +14,7 @@ from harness.scenario import KINDS, TOLD_APART, Fault, Scenario, draw
 from harness.seeds import BAD, play, shrink, survey
 from harness.sums import Sum
 from harness.watch import BrokenError, RunWatch
-from harness.world import FaultWorld
+from harness.world import WAITS, FaultWorld
 
 
 @pytest.mark.parametrize("first", range(0, 1000, 200))
@@ -98,6 +98,25 @@ def test_when_one_site_is_killed_the_majority_that_it_leaves_continues(seed):
     else:
         assert outcome.kind == "refused"
         assert killed in outcome.why
+
+
+RINGS = {4: (("A", "B"), ("A", "D"), ("B", "C"), ("C", "D"))}
+RINGS[5] = (("A", "B"), ("A", "E"), ("B", "C"), ("C", "D"), ("D", "E"))
+NOT_MET = [(seed, 4, True, (Fault("kill", 0.36, "D"),)) for seed in (1, 5, 6, 8, 9)]
+IN_BETWEEN = [
+    (seed, 5, False, (Fault("kill", 0.7, "C"), Fault("kill", 4.9 + 0.02 * seed, "D"))) for seed in (12, 13, 23)
+]
+STARTED_AGAIN = [(seed, 4, True, (Fault("kill", 0.6, "D"), Fault("crash", 4.7, "C", "", 0.2))) for seed in (0, 1)]
+
+
+@pytest.mark.parametrize(("seed", "size", "masked", "faults"), [*NOT_MET, *IN_BETWEEN, *STARTED_AGAIN])
+def test_a_site_that_is_gone_is_not_waited_for_as_one_that_is_still_to_start(monkeypatch, seed, size, masked, faults):
+    """It was killed before all neighbours had met it, or between two epochs, or they were started again since."""
+    monkeypatch.setitem(WAITS, "join_s", 3600.0)
+    monkeypatch.setitem(WAITS, "round_s", 3660.0)
+    outcome = FaultWorld(Scenario(seed, tuple("ABCDE")[:size], RINGS[size], "continue", 4, 256, faults, masked)).play()
+    assert outcome.kind == "continued"
+    assert outcome.virtual_s < 60
 
 
 def test_two_hundred_kills_and_resumes_use_no_mask_on_other_numbers():

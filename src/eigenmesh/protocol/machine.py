@@ -255,6 +255,9 @@ class SiteMachine:
         self.outbox.enter(self.agreement.lost)
         self.accounts.enter()
         self.rounds.enter()
+        for link in self.outbox.epoch.links.values():
+            # All members have signed the view, so none of them is still to start.
+            link.join(self._clock.now)
         self.peering.call_all()
         return ev.Begun()
 

@@ -155,6 +155,12 @@ class Membership:
         return {site: self._known[key] for site, key in keys.items() if key in self._known}
 
     @property
+    def fallen_silent(self) -> set[str]:
+        """The sites that others have met and lost: the other ends of the links that were signed as lost."""
+        lost = [statement for statement in self._known.values() if statement.kind == LOST]
+        return {name for statement in lost for name in statement.content if name != statement.site}
+
+    @property
     def view(self) -> list[object]:
         """The view to sign: the number of lost links, and their digest."""
         return [len(self.lost), view_digest(self.lost)]
@@ -288,6 +294,9 @@ class Agreement:
         except TransportError as error:
             self.outbox.end(error)
             return None
+        for name in membership.fallen_silent & left:
+            # It has been there, even if this site has never met it, so it is not waited for until it joins.
+            links[name].join(self.clock.now)
         if membership.agreed and not self.outbox.has_unsent:
             self.lost = membership.lost
             return ev.MembersChanged(membership.lost)

@@ -92,7 +92,7 @@ class Link:
     safe_reported : the last ``safe_here`` sent to the neighbour; ``unreported_bytes`` of frames were used since.
     replay : records of the journal that were not used yet.
     agreed : a greeting was accepted, last from the process ``met``.
-    joined : the neighbour has shown a sign of life, even if only a refusal.
+    joined : the neighbour has shown a sign of life, even if only a refusal, or others have met it.
     finished : the neighbour has said farewell; ``complete``: to this process, after all that it had to send.
     farewell_said, farewell_taken : our farewell was sent, and it was acknowledged.
     warned : the neighbour was sent our reason for the end of the run.
@@ -174,7 +174,7 @@ class Link:
         return [message for message in self.retained if message.round >= needs]
 
     def join(self, now: float) -> None:
-        """Note the neighbour's first sign of life. From then on ``patience_s`` applies instead of ``join_s``."""
+        """Note that the neighbour has started. From then on ``patience_s`` applies instead of ``join_s``."""
         if not self.joined:
             self.joined, self.heard = True, now
 

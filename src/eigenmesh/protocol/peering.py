@@ -471,8 +471,11 @@ class Peering:
         for name in ends if statement.kind == INSTANCE or self.setup.name in ends else ():
             self.drop(name)
             link = self._links.get(name)
-            if link is not None and statement.kind == INSTANCE and link.met and link.met[0] != statement.content[0]:
-                link.start_over()
+            if link is not None and statement.kind == INSTANCE:
+                # It has started, even if this site has not met it.
+                link.join(self.clock.now)
+                if link.met and link.met[0] != statement.content[0]:
+                    link.start_over()
         self._on_statement(statement)
 
     def hear_end(self, link: Link, frame: Frame) -> None:
