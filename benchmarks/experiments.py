@@ -18,9 +18,9 @@ from threadpoolctl import threadpool_limits
 from timing import side_by_side
 
 from eigenmesh.experiments.catalogue import FIGURES
+from eigenmesh.experiments.experiment import Experiment, Method
 from eigenmesh.experiments.problems import Comparison, make_comparison
 from eigenmesh.experiments.runs import Curve, follow, missing_data
-from eigenmesh.experiments.settings import Experiment, Method
 
 console = Console(width=118)
 # Solvers that work on one column at a time.

@@ -12,7 +12,7 @@ from eigenmesh import DecentralizedPCA, graphs, run
 from eigenmesh.certificate.krylov import LARGEST_CHANCE
 from eigenmesh.data import Formed
 from eigenmesh.errors import TransportError
-from eigenmesh.fitting.problem import agree_on_seed
+from eigenmesh.fitting.node_data import agree_on_seed
 from eigenmesh.networks import Peers, Stacked
 from eigenmesh.solvers import BlockKrylov
 from eigenmesh.solvers.base import fresh_directions, random_basis

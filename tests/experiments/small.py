@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from eigenmesh.experiments.claims import CostRow
+from eigenmesh.experiments.experiment import Experiment, Method, Panel, Synthetic
 from eigenmesh.experiments.runs import Curve
-from eigenmesh.experiments.settings import Experiment, Method, Panel, Synthetic
 from eigenmesh.solvers import DeEPCA, FastPCA, OrthogonalIteration
 
 METHODS = (

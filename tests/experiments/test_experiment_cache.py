@@ -9,10 +9,10 @@ import pytest
 from small import made_up, small_experiment, small_panel
 
 from eigenmesh.errors import EigenmeshError, InputError, UnreadableFileError
+from eigenmesh.experiments import experiment
 from eigenmesh.experiments import runs as _runs
-from eigenmesh.experiments import settings
+from eigenmesh.experiments.experiment import DataSet, Method, TrialRun
 from eigenmesh.experiments.runs import Store, kept_runs, make_runs, missing_data, runs_of
-from eigenmesh.experiments.settings import DataSet, Method, TrialRun
 from eigenmesh.solvers import DeEPCA
 
 
@@ -96,7 +96,7 @@ def test_everything_that_matters_is_in_the_name(store, runs, monkeypatch):
     assert len(names) == 1 + len(others)
     relabelled = run._replace(panel=replace(run.panel, title="Other words"), method=replace(run.method, label="x"))
     assert store.path(relabelled) == store.path(run)
-    monkeypatch.setattr(settings, "FORMAT", settings.FORMAT + 1)
+    monkeypatch.setattr(experiment, "FORMAT", experiment.FORMAT + 1)
     assert store.path(run) not in names
 
 

@@ -7,7 +7,7 @@ import pytest
 from small import made_up, made_up_row
 
 from eigenmesh.experiments.claims import ClaimVerdict, CostRow, check_claims, combined, compare_costs, stops_short
-from eigenmesh.experiments.settings import Method
+from eigenmesh.experiments.experiment import Method
 from eigenmesh.solvers import DSA, FastPCA
 
 NEVER = np.inf

@@ -13,9 +13,9 @@ from small import made_up, small_panel
 
 from eigenmesh.experiments.catalogue import FIGURES, figure_1, figure_2, figure_3, unlike_experiment
 from eigenmesh.experiments.claims import CostRow, check_claims, line_of
+from eigenmesh.experiments.experiment import DataSet, Experiment, Method
 from eigenmesh.experiments.figures import STYLES, Axis, errors_picture, panel_svg, styles_of
 from eigenmesh.experiments.pages import Chapter, PanelResult, figures_page, unlike_page
-from eigenmesh.experiments.settings import DataSet, Experiment, Method
 from eigenmesh.solvers import DSA, SADOT, SDOT, FastPCA, SequentialDistributedPower
 
 EIGHT = ["OI", "SeqPM", "SeqDistPM", "S-DOT", "SA-DOT", "DeEPCA", "DSA", "FAST-PCA"]

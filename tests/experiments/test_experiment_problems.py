@@ -9,9 +9,9 @@ from small import METHODS, small_panel
 from eigenmesh import graphs
 from eigenmesh.data import CovarianceKind, LabelSplit, Shards, build_covariance, load, pooled_moments
 from eigenmesh.experiments import problems
+from eigenmesh.experiments.experiment import DataSet, Method, Synthetic
 from eigenmesh.experiments.problems import Pooled, leading_eigenvectors, make_comparison, pooled_covariance
 from eigenmesh.experiments.runs import follow
-from eigenmesh.experiments.settings import DataSet, Method, Synthetic
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, OrthogonalIteration, TrackedSubspace

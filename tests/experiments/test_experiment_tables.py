@@ -20,9 +20,9 @@ from eigenmesh.experiments.claims import (
     lines_csv,
     problems_solved,
 )
+from eigenmesh.experiments.experiment import Method, TrialRun
 from eigenmesh.experiments.figures import cost_caption, cost_cells, cost_table
 from eigenmesh.experiments.runs import TARGETS, UNITS
-from eigenmesh.experiments.settings import Method, TrialRun
 from eigenmesh.solvers import SOLVERS, DeEPCA, FastPCA
 
 FAST_PCA = METHODS[2]

@@ -12,13 +12,18 @@ SOURCE = Path(eigenmesh.__file__).parent
 # What decides or measures a fit -> the files that may call it.
 CALLERS = {
     "draw_seed": {"fitting/prepare.py"},
-    "pooled_moments": {"fitting/problem.py"},
-    "own_moments": {"fitting/problem.py"},
+    "pooled_moments": {"fitting/node_data.py"},
+    "own_moments": {"fitting/node_data.py"},
     "moments_by_sums": {"data/moments.py", "coordinators/dask.py"},
     # A Dask worker builds the operator of its own block, and a simulation in virtual time measures each node's.
-    "build_covariance": {"data/covariance.py", "fitting/problem.py", "coordinators/dask.py", "rehearsal/simulation.py"},
-    "choose_for_each": {"fitting/problem.py"},
-    "choose_by_size": {"data/choice.py", "fitting/problem.py", "coordinators/dask.py"},
+    "build_covariance": {
+        "data/covariance.py",
+        "fitting/node_data.py",
+        "coordinators/dask.py",
+        "rehearsal/simulation.py",
+    },
+    "choose_for_each": {"fitting/node_data.py"},
+    "choose_by_size": {"data/choice.py", "fitting/node_data.py", "coordinators/dask.py"},
     "choose_method": {"fitting/prepare.py"},
     # The planner asks what memory every solver would take.
     "choose_covariance": {"fitting/prepare.py", "fitting/planner.py"},

@@ -14,7 +14,7 @@ from attacks import M, of_noise, off, overlap, sizes_of_words, watched, worked_o
 from eigenmesh import graphs
 from eigenmesh.averaging import Integers, Polynomial
 from eigenmesh.errors import DataError, InputError
-from eigenmesh.fitting.problem import NodeData
+from eigenmesh.fitting.node_data import NodeData
 from eigenmesh.masking import MaskContext, PairwiseMasks, SiteKey, Transcript, pair_key, pairwise_masks
 from eigenmesh.sites import read_network_file, read_site
 from eigenmesh.sites.audit import summary

@@ -10,8 +10,8 @@ from sklearn.datasets import load_digits
 from eigenmesh import DecentralizedPCA, graphs, run
 from eigenmesh.arrays import Array, orthonormal
 from eigenmesh.data import Formed, Shards, build_covariance, pooled_moments
+from eigenmesh.experiments.experiment import Method
 from eigenmesh.experiments.runs import needs_no_checks
-from eigenmesh.experiments.settings import Method
 from eigenmesh.networks import Peers, Stacked
 from eigenmesh.solvers import (
     DSA,

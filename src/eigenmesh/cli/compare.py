@@ -15,10 +15,10 @@ from eigenmesh.cli.options import METHOD, OUTPUT, option, parse_solvers
 from eigenmesh.cli.output import facts_of, make_folder
 from eigenmesh.errors import InputError, MissingExtraError
 from eigenmesh.experiments.claims import CostRow, Line, costs_csv, line_of, lines_csv
+from eigenmesh.experiments.experiment import Method
 from eigenmesh.experiments.figures import Axis, cost_table, errors_picture
 from eigenmesh.experiments.problems import ROUNDS_ALONE, Comparison, leading_eigenvectors, pooled_covariance
 from eigenmesh.experiments.runs import UNITS, Curve, follow
-from eigenmesh.experiments.settings import Method
 from eigenmesh.fitting import NodeData, Request, Spread, prepare
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
 from eigenmesh.report import require_picture, save_picture

@@ -17,9 +17,9 @@ from eigenmesh.cli.options import Quiet, argument, option
 from eigenmesh.cli.output import make_folder
 from eigenmesh.errors import InputError
 from eigenmesh.experiments import catalogue, claims, figures, pages, streams
+from eigenmesh.experiments.experiment import DataSet, Experiment, Panel, TrialRun
 from eigenmesh.experiments.pages import Chapter, PanelResult
 from eigenmesh.experiments.runs import Results, Store, kept_runs, make_runs, missing_data, runs_of, usable_cores
-from eigenmesh.experiments.settings import DataSet, Experiment, Panel, TrialRun
 from eigenmesh.report import save_picture
 from eigenmesh.report.pictures import matplotlib
 from eigenmesh.words import canonical_name

@@ -456,15 +456,12 @@ class BlockProducts:
 # The Gram matrix of columns that are split over the nodes, as the covariance operator of each node.
 #
 # Node j holds N samples of d_j features. With ``A_j = sqrt(M/(N-1)) (Y_j - mean) / scale``, (N, d_j), its operator is
-# ``A_j A_j^T``, (N, N), and the mean over the nodes is the Gram matrix ``G = A A^T`` of all centred columns over N -
-# 1.
-# G has the eigenvalues of the covariance; its eigenvectors u are scores, and ``v = A^T u / sqrt(theta)`` are
-# loadings, of
-# which node j can compute the part of its own columns only.
+# ``A_j A_j^T``, (N, N), and the mean over the nodes is the Gram matrix ``G = A A^T`` of all centred columns over
+# N - 1. G has the eigenvalues of the covariance; its eigenvectors u are scores, and ``v = A^T u / sqrt(theta)`` are
+# loadings, of which node j can compute the part of its own columns only.
 #
 # Columns are centred, so G 1 = 0. The Householder reflection H that turns the vector of ones into the first axis
-# removes
-# it: vectors here are ``x' = [0 I] H x``, (N - 1,), for any x with mean zero.
+# removes it: vectors here are ``x' = [0 I] H x``, (N - 1,), for any x with mean zero.
 
 
 def lifted(X: Array) -> Array:

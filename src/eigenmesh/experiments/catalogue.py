@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from itertools import product
 
 from eigenmesh import solvers
+from eigenmesh.experiments.experiment import DataSet, Experiment, Method, Panel, Synthetic
 from eigenmesh.experiments.problems import CHANGING
-from eigenmesh.experiments.settings import DataSet, Experiment, Method, Panel, Synthetic
 
 # T_c of the paper, and SA-DOT's cap.
 MIXES = 50

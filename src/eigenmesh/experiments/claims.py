@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from eigenmesh.experiments.experiment import Method, Panel, TrialRun
 from eigenmesh.experiments.runs import TARGETS, UNITS, Curve, goal
-from eigenmesh.experiments.settings import Method, Panel, TrialRun
 
 if TYPE_CHECKING:
     from eigenmesh.experiments.streams import StreamCurve, StreamMethod

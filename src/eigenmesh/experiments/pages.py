@@ -10,8 +10,8 @@ from importlib.resources import files
 
 from eigenmesh.experiments import claims, figures, streams
 from eigenmesh.experiments.claims import ClaimVerdict, CostRow, Evidence, JudgedClaim, Line
+from eigenmesh.experiments.experiment import Experiment, Panel
 from eigenmesh.experiments.runs import TARGETS, goal
-from eigenmesh.experiments.settings import Experiment, Panel
 
 GROUPS = (
     ("the paper's unit, which is the rounds", claims.PAPER_UNIT),

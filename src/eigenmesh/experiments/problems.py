@@ -16,7 +16,7 @@ from eigenmesh import graphs
 from eigenmesh.arrays import Array, namespace, to_numpy
 from eigenmesh.averaging import Averaging
 from eigenmesh.data import Covariance, CovarianceKind, Formed, Moments, Shards
-from eigenmesh.experiments.settings import DataSet, Panel, Synthetic
+from eigenmesh.experiments.experiment import DataSet, Panel, Synthetic
 from eigenmesh.fitting import Costs, DataFacts, Measurement, NodeData, Prepared, Request, Size, network_over, prepare
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks import Network, Stacked

@@ -25,8 +25,8 @@ from eigenmesh.atomic_write import save_arrays
 from eigenmesh.data import CIFAR10, MNIST, find_archive
 from eigenmesh.errors import EigenmeshError, InputError, UnreadableFileError
 from eigenmesh.events import EventLog, Record
+from eigenmesh.experiments.experiment import DataSet, Experiment, Method, Panel, TrialRun
 from eigenmesh.experiments.problems import Comparison, make_comparison
-from eigenmesh.experiments.settings import DataSet, Experiment, Method, Panel, TrialRun
 from eigenmesh.fitting import fit, network_over
 from eigenmesh.networks import Bound, Network, Stacked, Traffic
 

@@ -4,9 +4,7 @@ from eigenmesh.fitting.fit import Fit, fit, fit_at_every_node, fit_numbers, larg
 from eigenmesh.fitting.matching import canonical, listed
 from eigenmesh.fitting.monitor import Monitor, renewed
 from eigenmesh.fitting.networks import DEFAULT_NODES, network_over, parse_weights
-from eigenmesh.fitting.planner import Forecast, Plan, plan, planned, quick_forecast
-from eigenmesh.fitting.prepare import Prepared, Workload, choose_method, prepare, require_goes_with
-from eigenmesh.fitting.problem import (
+from eigenmesh.fitting.node_data import (
     PARTITIONS,
     ColumnData,
     Data,
@@ -14,10 +12,12 @@ from eigenmesh.fitting.problem import (
     Measurement,
     NodeData,
     Size,
-    Spread,
     node_data,
     place_of,
 )
+from eigenmesh.fitting.planner import Forecast, Plan, plan, planned, quick_forecast
+from eigenmesh.fitting.prepare import Prepared, Workload, choose_method, prepare, require_goes_with
+from eigenmesh.fitting.problem import Spread
 from eigenmesh.fitting.stream import StreamData
 from eigenmesh.settings import Costs, Request
 

@@ -14,8 +14,8 @@ from eigenmesh.averaging import name_of
 from eigenmesh.data import Choice, Covariance, Gram, Moments, lifted
 from eigenmesh.errors import TransportError
 from eigenmesh.events import EventLog, LinkTraffic, Started
+from eigenmesh.fitting.node_data import BatchSums, ColumnData, DataFacts, NodeData
 from eigenmesh.fitting.prepare import Prepared, prepare
-from eigenmesh.fitting.problem import BatchSums, ColumnData, DataFacts, NodeData
 from eigenmesh.fitting.stream import StreamData
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.iteration import Result, run, run_to_fraction

@@ -20,8 +20,8 @@ from eigenmesh.events import EventLog, Planned, Record, on_record
 from eigenmesh.fitting import networks as net
 from eigenmesh.fitting.fit import SHARED_ROWS, fit
 from eigenmesh.fitting.networks import NetworkCall, Price, Prices, RecordingChanging, RecordingNetwork
+from eigenmesh.fitting.node_data import ColumnData, NodeData
 from eigenmesh.fitting.prepare import Decision, Prepared, Workload, decide, goes_with, prepare
-from eigenmesh.fitting.problem import ColumnData, NodeData
 from eigenmesh.graphs import NetworkSequence, Weights, complete, metropolis, tree_rounds
 from eigenmesh.iteration import Result
 from eigenmesh.networks import Network, Traffic

@@ -10,7 +10,7 @@ from eigenmesh.averaging import AllReduce, Averaging, Integers, PushSum, Tree, n
 from eigenmesh.data import Choice, Covariance, Moments
 from eigenmesh.errors import DataError, InputError, TransportError
 from eigenmesh.fitting.networks import add_masks, in_integers, require_enough_nodes
-from eigenmesh.fitting.problem import BatchSums, Data, DataFacts, Size, draw_seed
+from eigenmesh.fitting.node_data import BatchSums, Data, DataFacts, Size, draw_seed
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks import Network, Traffic
 from eigenmesh.settings import Costs, Request, expected_components

@@ -16,7 +16,7 @@ from eigenmesh.errors import InputError, TooFewSamplesError
 from eigenmesh.fitting.matching import common_settings, described, require_same_settings
 from eigenmesh.fitting.monitor import Monitor
 from eigenmesh.fitting.networks import counting_network, network_over, with_exact_averages
-from eigenmesh.fitting.problem import BatchSums, DataFacts, Measurement, Size
+from eigenmesh.fitting.node_data import BatchSums, DataFacts, Measurement, Size
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.masking import MIN_SITES
 from eigenmesh.networks import Network, Traffic

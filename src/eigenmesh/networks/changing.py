@@ -174,6 +174,7 @@ class Changing(Network):
         if transport is not None:
             _require_carried(sequence, transport)
         self.sequence, self.transport = over_time(sequence), transport
+        self.n_nodes = self.sequence.n_nodes
         self._nodes = AllHere(self.n_nodes) if transport is None else OneHere(transport)
         self.accuracy = (averaging or PushSum()).accuracy
         self._push_sums, self._contraction, self._most_rounds = 0, 0.0, MOST_ROUNDS
@@ -189,10 +190,6 @@ class Changing(Network):
     @property
     def weights(self) -> Weights:
         raise self._no_fixed_links()
-
-    @property
-    def n_nodes(self) -> int:
-        return self.sequence.n_nodes
 
     @property
     def ids(self) -> Sequence[int]:

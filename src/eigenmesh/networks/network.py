@@ -66,6 +66,8 @@ class Network(ABC):
 
     Attributes
     ----------
+    n_nodes : int
+        M, the number of nodes of the whole network.
     average : Average
         The averaging, prepared for this network.
     meter : Meter
@@ -77,7 +79,7 @@ class Network(ABC):
     """
 
     def __init__(self, weights: Weights, averaging: Averaging | None = None) -> None:
-        self._weights = weights
+        self._weights, self.n_nodes = weights, weights.n_nodes
         self._begin((averaging or av.Tree()).prepare(weights))
 
     def _begin(self, average: av.Average) -> None:
@@ -94,6 +96,7 @@ class Network(ABC):
 
     # How arrays get to neighbours: what a subclass has to say.
 
+    n_nodes: int
     # What connects the nodes, if this process holds one of them.
     transport: Transport | None = None
 
@@ -136,11 +139,6 @@ class Network(ABC):
     def weights(self) -> Weights:
         """The mixing weights; raises if they change over time."""
         return self._weights
-
-    @property
-    def n_nodes(self) -> int:
-        """M, the number of nodes of the whole network."""
-        return self.weights.n_nodes
 
     @property
     def links(self) -> Sequence[tuple[int, int]]:

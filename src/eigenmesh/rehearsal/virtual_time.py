@@ -126,11 +126,11 @@ class Work(NamedTuple):
     product_s: float
 
 
-def work_on(host: Host, measure: Callable[[], Work]) -> Work:
+def work_on(host: Host, work_here: Callable[[], Work]) -> Work:
     """The work of a host: as the conditions state it, or else as it is measured here, times the slowdown."""
     if host.product_ms is not None:
         return Work(host.set_up_ms / 1e3, host.product_ms / 1e3)
-    return Work(*(host.slowdown * seconds for seconds in measure()))
+    return Work(*(host.slowdown * seconds for seconds in work_here()))
 
 
 def product_s(covariance: Covariance, columns: int) -> float:

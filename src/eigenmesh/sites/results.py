@@ -29,8 +29,7 @@ from eigenmesh.transports.tls import has_rounds, lock, wipe
 #
 # The identity and the key of the journal belong to this site for the whole run. A neighbour that has heard of them
 # accepts no others once it has used the numbers of any site. So a journal that a neighbour may know of is kept until
-# the
-# run is over, also if this site has failed before it sent a number, and must mend its data first.
+# the run is over, also if this site has failed before it sent a number, and must mend its data first.
 
 
 OWN_DATA = "own-data"

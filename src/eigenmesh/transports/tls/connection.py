@@ -221,7 +221,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.ended(self._reason or (plain_reason(error) if error else ""))
 
-    def measure(self) -> None:
+    def measure_latency(self) -> None:
         """Update the round trip time."""
         self.round_trip_s = round_trip_s(self.transport.get_extra_info("socket")) or self.round_trip_s
 
@@ -501,7 +501,7 @@ class ConnectionThread:
             for connection in list(self._open.values()):
                 # Count ticks instead of seconds: time in which this process was stopped must not count.
                 connection.silent += 1
-                connection.measure()
+                connection.measure_latency()
                 if connection.silent * HEARTBEAT_S > SILENT_S:
                     connection.abort(f"nothing has arrived for {SILENT_S:g} s")
             self._feed(Tick())
@@ -566,7 +566,7 @@ class ConnectionThread:
 
         connection.take, connection.ended = lambda data: self._feed(Bytes(number, data)), ended
         self._open[number] = connection
-        connection.measure()
+        connection.measure_latency()
         self._feed(Opened(number, names, called, address))
 
 
