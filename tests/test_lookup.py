@@ -22,8 +22,9 @@ from eigenmesh.data.datasets import SPECTRA, synthetic
 from eigenmesh.data.moments import MISSING
 from eigenmesh.data.split import SPLITS
 from eigenmesh.errors import InputError, UnknownNameError
+from eigenmesh.settings import Request
 from eigenmesh.sites import Fields, RunSettings
-from eigenmesh.solvers import SOLVERS, FastPCA, solver_by_name
+from eigenmesh.solvers import SOLVERS, FastPCA
 from eigenmesh.transports import TRANSPORTS, ThreadTransport, transport_kind
 from eigenmesh.words import canonical_name, find_name, lookup
 
@@ -40,7 +41,7 @@ ARGUMENTS = {"dirichlet": ":0.5", "sizes": ":2,3"}
 
 # Kind of a name -> the names, and a function of a name whose answer does not depend on the spelling.
 TABLES = {
-    "solver": (SOLVERS, solver_by_name),
+    "solver": (SOLVERS, lambda name: Request.parse(solver=name).solver),
     "averaging": (AVERAGINGS, averaging_by_name),
     "topology": (graphs.TOPOLOGIES, lambda name: sorted(graphs.topology(name, 16).edges)),
     "weights": (graphs.WEIGHTS, lambda name: graphs.weighting(name, graphs.cycle(5)).matrix.tolist()),
@@ -89,7 +90,7 @@ def test_an_unknown_name_is_refused_with_those_that_there_are(kind):
 
 def test_the_nearest_name_is_suggested_whatever_its_case():
     with pytest.raises(UnknownNameError, match="Did you mean 'fast-pca'"):
-        solver_by_name("FAST-PAC")
+        Request.parse(solver="FAST-PAC")
     with pytest.raises(UnknownNameError, match="Did you mean 'erdos_renyi'"):
         graphs.topology("Erdos-Reny", 5)
 

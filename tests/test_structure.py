@@ -10,6 +10,8 @@ import structure
 LONE_BASES = {
     "Asynchronous": "a solver of its own; `Deadlines` is the same one with rounds that close after some time",
     "Changing": "a network of its own; the planner records what it would send",
+    "OfAStream": "the rows of the table that are parameters of `StreamingPCA`, in the one file of settings",
+    "OfOneFit": "the same for `DecentralizedPCA`",
     "SequentialPower": "a solver of its own; the distributed one mixes where this one averages",
 }
 # Names of files that lie in several rooms, because they are the same thing in each.

@@ -10,9 +10,10 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from numbers import Real
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias, TypedDict, get_args, get_type_hints
+from typing import Any, Literal, Self, TypeAlias, TypeVar, dataclass_transform, get_args
 
 import networkx as nx
 import numpy as np
@@ -24,20 +25,21 @@ from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.events import BatchChecked, Listener
 from eigenmesh.graphs import TOPOLOGIES, WEIGHTS, NetworkSequence, Weights, is_edge_list
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_components, require_settings
-from eigenmesh.solvers import SOLVERS, Solver, solver_by_name
+from eigenmesh.solvers import SOLVERS, Solver
 from eigenmesh.transports import TRANSPORTS, Transport
 from eigenmesh.words import canonical_name, find_name, lookup
 
 Privacy: TypeAlias = Literal["open", "masked"]
-PRIVACY: dict[str, Privacy] = {"open": "open", "masked": "masked"}
 Partition: TypeAlias = Literal["samples", "features"]
 OnLoss: TypeAlias = Literal["wait", "abort", "continue"]
-# Estimate of K for a requested share of the variance, where a number is needed in advance.
-USUAL_COMPONENTS = 10
 # Drawn seeds start here, so that a drawn seed that is passed in again is recognised.
 DRAWN_FROM = 1 << 62
 # Longest value in a message, so that no large array is printed.
 SHOWN_CHARACTERS = 60
+# Up to so many names are written out as the type of a setting.
+FEW_NAMES = 5
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ class Allowed:
         The type of the values that can.
     kind, known : str, tuple of str
         For names: what they are names of, and all of them. The error for an unknown name suggests the nearest.
+    type_words : str
+        Their type, for the documentation; by default the name of ``python``, or the words for objects.
     """
 
     words: str
@@ -93,6 +97,11 @@ class Allowed:
     python: type = str
     kind: str = ""
     known: tuple[str, ...] = ()
+    type_words: str = ""
+
+    def __post_init__(self) -> None:
+        default = self.python.__name__.lower() if self.written else self.words.removeprefix("a ").removeprefix("an ")
+        object.__setattr__(self, "type_words", self.type_words or default)
 
 
 def whole(least: int, most: int | None = None) -> Allowed:
@@ -125,12 +134,19 @@ def named(kind: str, known: Iterable[str], takes_argument: bool = False) -> Allo
             return False
         return find_name(value.partition(":")[0] if takes_argument else value, known) is not None
 
-    return Allowed(f"a name: {', '.join(sorted(known))}", accepts, kind=kind, known=known)
+    written_out = [] if takes_argument or len(known) > FEW_NAMES else [f'"{name}"' for name in known]
+    words = f"a name: {', '.join(sorted(known))}"
+    return Allowed(words, accepts, kind=kind, known=known, type_words=_alternatives(written_out))
 
 
 def instances(words: str, *kinds: type) -> Allowed:
     """Objects of these classes, but not the classes themselves."""
     return Allowed(words, lambda value: isinstance(value, kinds) and not isinstance(value, type), written=False)
+
+
+def _alternatives(words: Sequence[str]) -> str:
+    """Words with commas and, before the last one, "or"."""
+    return " or ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def _is_number(value: Any) -> bool:
@@ -174,8 +190,6 @@ class Setting:
         What it is, in one sentence.
     more : str
         Further sentences, for the documentation of estimators.
-    kind : str
-        Its type, in words.
     command : str
         Its option of ``eigenmesh fit``, such as "--tol"; "" if there is none.
     brief : str
@@ -194,7 +208,6 @@ class Setting:
     allowed: Sequence[Allowed]
     text: str
     more: str = ""
-    kind: str = ""
     command: str = ""
     brief: str = ""
     site: str = ""
@@ -228,423 +241,317 @@ class Setting:
         """What is allowed, in words; with ``written`` only what can be written in a file."""
         # The list of names is the longest, so it comes last.
         chosen = [one for one in self.allowed if one.written or not written]
-        words = [one.words for one in sorted(chosen, key=lambda one: bool(one.known))]
-        return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+        return _alternatives([one.words for one in sorted(chosen, key=lambda one: bool(one.known))])
+
+    @property
+    def type_words(self) -> str:
+        """Its type, for the documentation of estimators."""
+        return _alternatives([one.type_words for one in self.allowed])
 
 
-class OfComponents(TypedDict, total=False):
-    """The one parameter of an estimator that may be given without its name."""
-
-    n_components: Annotated[
-        int | float | None,
-        Setting(
-            None,
-            [whole(1), between(0, 1), NOTHING],
-            "Number of components K or, between 0 and 1, the share of the variance to explain.",
-            "None for min(N - 1, d).",
-            kind="int, float or None",
-            command="--components",
-            site="n_components",
-            elsewhere={"command": 5, "site": 5},
-            because="The command prints the components, and peers need a bound on their messages: a few, not all.",
-        ),
-    ]
+def setting(
+    allowed: Sequence[Allowed], text: str, more: str = "", *, default: Any, kw_only: bool = True, **about: Any
+) -> Any:
+    """A row of a table below. To type checkers it is the default of a parameter, given by name if ``kw_only``."""
+    return Setting(default, allowed, text, more, **about)
 
 
-class OfEveryFit(TypedDict, total=False):
-    """Parameters of both estimators."""
-
-    solver: Annotated[
-        str | Solver,
-        Setting(
-            "auto",
-            [named("solver", ["auto", *SOLVERS]), instances("a Solver object", Solver)],
-            'Name of a solver; "auto" is the fastest one for data and network by the planner.',
-            'A solver object such as ``FastPCA(step_size=0.7)`` has settings of its own. "auto" never takes a solver '
-            "that sends covariance matrices.",
-            kind="str or Solver",
-            command="--solver",
-            site="solver",
-            elsewhere={"site": "block-krylov"},
-            because="The planner needs the sizes of all sites, which they do not tell each other.",
-        ),
-    ]
-    topology: Annotated[
-        Any,
-        Setting(
-            "erdos_renyi",
-            [named("topology", TOPOLOGIES), A_NETWORK, LINKS, MATRIX],
-            "The network: a name, its links, a graph, or a matrix.",
-            'A name is one for ``eigenmesh.graphs.topology``; links are such as [("oslo", "bergen"), ..] or [(0, 1), '
-            "..]; a matrix is one of 0 and 1, or of weights. Nodes with the names of the parts are matched to them.",
-            kind="str, networkx graph, list of pairs, Weights or (M, M) matrix",
-            command="--topology",
-        ),
-    ]
-    n_nodes: Annotated[
-        int | None,
-        Setting(
-            None,
-            [whole(1), NOTHING],
-            "Number of nodes M, if the topology is a name.",
-            "None: as many as the data have parts; for one array 10, or fewer so that each node has at least two "
-            "samples.",
-            kind="int or None",
-            command="--nodes",
-            agree=False,
-        ),
-    ]
-    weights: Annotated[
-        str,
-        Setting(
-            "auto",
-            [named("weights", ["auto", *WEIGHTS])],
-            'Rule for the weights of a graph; "auto" is metropolis or, for one-way links, balanced.',
-            'Rules are "metropolis", "max_degree", "best_constant"; for one-way links "balanced", "push", "pull".',
-            kind="str",
-            command="--weights",
-        ),
-    ]
-    averaging: Annotated[
-        str | Averaging,
-        Setting(
-            "auto",
-            [named("averaging", ["auto", *AVERAGINGS]), instances("an Averaging object", Averaging)],
-            'How exact averages are computed; "auto" is the fastest.',
-            'Names are "tree", "factored", "polynomial", "chebyshev", "gossip"; "integers" for the same bits on any '
-            'network and engine. "auto" never takes "factored", whose search may take a minute.',
-            kind="str or Averaging",
-            command="--averaging",
-        ),
-    ]
-    privacy: Annotated[
-        Privacy,
-        Setting(
-            "open",
-            [named("privacy", PRIVACY)],
-            '"masked": only sums over all nodes are revealed; "open": neighbours see the numbers that they sum.',
-            "Masks need at least three nodes, and a solver that only averages; they take the rounds and bytes of "
-            "integer averages.",
-            kind='"open" or "masked"',
-            command="--privacy",
-            brief="open (default), or masked: only sums over all nodes are revealed.",
-            site="privacy",
-            elsewhere={"site": "masked"},
-            because="Sites belong to different owners. Two sites must write what they want, as masks hide nothing "
-            "there.",
-        ),
-    ]
-    split: Annotated[
-        str | Split,
-        Setting(
-            "random",
-            [named("split", SPLITS, takes_argument=True), instances("a Split object", Split)],
-            'How one array is split over the nodes: "random", "contiguous", "label", "dirichlet:0.1" or "sizes:10,20".',
-            '"label" and "dirichlet" split by y, or by the column of labels.',
-            kind="str or Split",
-            command="--split",
-            agree=False,
-        ),
-    ]
-    tol: Annotated[
-        float,
-        Setting(
-            DEFAULT_TOL,
-            [between(0, 1)],
-            "Bound on sin(angle) between every component at every node and the true one.",
-            kind="float",
-            command="--tol",
-            brief="Bound on the sine of angles to the truth.",
-            site="tol",
-        ),
-    ]
-    max_rounds: Annotated[
-        int,
-        Setting(
-            DEFAULT_MAX_ROUNDS,
-            [whole(1)],
-            "Budget of neighbour exchanges.",
-            kind="int",
-            command="--max-rounds",
-            site="max_rounds",
-        ),
-    ]
-    scale: Annotated[
-        Scaling,
-        Setting(
-            False,
-            [FLAG, named("scale", ["binomial"])],
-            "Divide each feature by its pooled standard deviation: correlation PCA.",
-            '"binomial" is for genotypes, 0, 1 or 2 copies of an allele: divide by sqrt(2 p (1 - p)) with the pooled '
-            "frequency p; missing entries count as 2 p, and variants that are constant over all samples are left out.",
-            kind='bool or "binomial"',
-            command="--scale, --binomial",
-            site="scale",
-        ),
-    ]
-    whiten: Annotated[
-        bool, Setting(False, [FLAG], "Give ``transform`` outputs unit variance.", kind="bool", agree=False)
-    ]
-    missing: Annotated[
-        Missing,
-        Setting(
-            "error",
-            [named("policy for missing entries", get_args(Missing))],
-            "NaN and infinite entries: an error that names the first, or the pooled mean instead.",
-            kind='"error" or "mean"',
-            command="--missing",
-            brief="Empty and infinite entries: an error (default), or set to the pooled mean.",
-            site="missing",
-        ),
-    ]
-    device: Annotated[
-        str | None,
-        Setting(
-            None,
-            [Allowed("the name of a device", lambda value: isinstance(value, str)), NOTHING],
-            'Device of the arrays: "cpu", "cuda", "cuda:1" for PyTorch.',
-            "None for that of the samples, which is NumPy unless they are on a GPU.",
-            kind="str or None",
-            command="--device",
-            brief="cpu, cuda, cuda:1 for PyTorch; NumPy if left out.",
-            agree=False,
-        ),
-    ]
-    transport: Annotated[
-        Transport | str | None,
-        Setting(
-            None,
-            [named("transport", STARTED), instances("a Transport object", Transport), NOTHING],
-            "Real messages instead of a simulation in this process.",
-            'None simulates all nodes in this process; "threads" runs each of them in a thread. Otherwise this '
-            "process is one node: it gets only the samples of this node, and all processes must call the estimator in "
-            "the same way. A "
-            "name joins the processes that the engine has started.",
-            kind='Transport, "threads", "mpi", "torch" or None',
-            command="--transport",
-            agree=False,
-        ),
-    ]
-    random_state: Annotated[
-        Any,
-        Setting(
-            None,
-            [whole(0, 2**63 - 1), RANDOM, NOTHING],
-            "Seed of the split, the graph and the start; by default the nodes draw that of the start together.",
-            "They draw it at run time, so that the data cannot depend on it; split and graph are then always the same. "
-            "``result_.seed`` repeats the fit.",
-            kind="int, RandomState or None",
-            command="--seed",
-            site="seed",
-        ),
-    ]
-    costs: Annotated[
-        Costs | None,
-        Setting(
-            None,
-            [instances("a Costs object", Costs), NOTHING],
-            'Latency, bandwidth, speed and memory of the nodes, for the choices of "auto".',
-            kind="Costs or None",
-            command="--costs",
-        ),
-    ]
-    on_event: Annotated[
-        Listener | None,
-        Setting(
-            None,
-            [CALLABLE, NOTHING],
-            "Called with every ``Entry`` of the event log.",
-            '``eigenmesh.events`` has some: ``JsonlWriter("run.jsonl")`` writes them to a file, and '
-            "``on_record(function)`` calls a function with every ``Record`` of the history.",
-            kind="callable or None",
-            agree=False,
-        ),
-    ]
-    verbose: Annotated[
-        bool,
-        Setting(
-            False,
-            [FLAG],
-            "Show live progress: on standard error, or in Jupyter and marimo as the page of the run.",
-            kind="bool",
-            agree=False,
-        ),
-    ]
+@dataclass_transform(kw_only_default=True, field_specifiers=(setting,))
+def takes_rows(kind: type[T]) -> type[T]:
+    """Mark a class whose rows, its own and inherited ones, are the parameters of its constructor."""
+    return kind
 
 
-class OfOneFit(OfEveryFit, total=False):
+@takes_rows
+class OfEveryFit:
+    """Parameters of both estimators, in their order."""
+
+    n_components: int | float | None = setting(
+        [whole(1), between(0, 1), NOTHING],
+        "Number of components K or, between 0 and 1, the share of the variance to explain.",
+        "None for min(N - 1, d).",
+        default=None,
+        kw_only=False,
+        command="--components",
+        site="n_components",
+        elsewhere={"command": 5, "site": 5},
+        because="The command prints the components, and peers need a bound on their messages: a few, not all.",
+    )
+    solver: str | Solver = setting(
+        [named("solver", ["auto", *SOLVERS]), instances("a Solver object", Solver)],
+        'Name of a solver; "auto" is the fastest one for data and network by the planner.',
+        'A solver object such as ``FastPCA(step_size=0.7)`` has settings of its own. "auto" never takes a solver '
+        "that sends covariance matrices.",
+        default="auto",
+        command="--solver",
+        site="solver",
+        elsewhere={"site": "block-krylov"},
+        because="The planner needs the sizes of all sites, which they do not tell each other.",
+    )
+    topology: Any = setting(
+        [named("topology", TOPOLOGIES), A_NETWORK, LINKS, MATRIX],
+        "The network: a name, its links, a graph, or a matrix.",
+        'A name is one for ``eigenmesh.graphs.topology``; links are such as [("oslo", "bergen"), ..] or [(0, 1), '
+        "..]; a matrix is one of 0 and 1, or of weights. Nodes with the names of the parts are matched to them.",
+        default="erdos_renyi",
+        command="--topology",
+    )
+    n_nodes: int | None = setting(
+        [whole(1), NOTHING],
+        "Number of nodes M, if the topology is a name.",
+        "None: as many as the data have parts; for one array 10, or fewer so that each node has at least two samples.",
+        default=None,
+        command="--nodes",
+        agree=False,
+    )
+    weights: str = setting(
+        [named("weights", ["auto", *WEIGHTS])],
+        'Rule for the weights of a graph; "auto" is metropolis or, for one-way links, balanced.',
+        'Rules are "metropolis", "max_degree", "best_constant"; for one-way links "balanced", "push", "pull".',
+        default="auto",
+        command="--weights",
+    )
+    averaging: str | Averaging = setting(
+        [named("averaging", ["auto", *AVERAGINGS]), instances("an Averaging object", Averaging)],
+        'How exact averages are computed; "auto" is the fastest.',
+        'Names are "tree", "factored", "polynomial", "chebyshev", "gossip"; "integers" for the same bits on any '
+        'network and engine. "auto" never takes "factored", whose search may take a minute.',
+        default="auto",
+        command="--averaging",
+    )
+    privacy: Privacy = setting(
+        [named("privacy", get_args(Privacy))],
+        '"masked": only sums over all nodes are revealed; "open": neighbours see the numbers that they sum.',
+        "Masks need at least three nodes, and a solver that only averages; they take the rounds and bytes of "
+        "integer averages.",
+        default="open",
+        command="--privacy",
+        brief="open (default), or masked: only sums over all nodes are revealed.",
+        site="privacy",
+        elsewhere={"site": "masked"},
+        because="Sites belong to different owners. Two sites must write what they want, as masks hide nothing there.",
+    )
+    split: str | Split = setting(
+        [named("split", SPLITS, takes_argument=True), instances("a Split object", Split)],
+        'How one array is split over the nodes: "random", "contiguous", "label", "dirichlet:0.1" or "sizes:10,20".',
+        '"label" and "dirichlet" split by y, or by the column of labels.',
+        default="random",
+        command="--split",
+        agree=False,
+    )
+    tol: float = setting(
+        [between(0, 1)],
+        "Bound on sin(angle) between every component at every node and the true one.",
+        default=DEFAULT_TOL,
+        command="--tol",
+        brief="Bound on the sine of angles to the truth.",
+        site="tol",
+    )
+    max_rounds: int = setting(
+        [whole(1)],
+        "Budget of neighbour exchanges.",
+        default=DEFAULT_MAX_ROUNDS,
+        command="--max-rounds",
+        site="max_rounds",
+    )
+    scale: Scaling = setting(
+        [FLAG, named("scale", ["binomial"])],
+        "Divide each feature by its pooled standard deviation: correlation PCA.",
+        '"binomial" is for genotypes, 0, 1 or 2 copies of an allele: divide by sqrt(2 p (1 - p)) with the pooled '
+        "frequency p; missing entries count as 2 p, and variants that are constant over all samples are left out.",
+        default=False,
+        command="--scale, --binomial",
+        site="scale",
+    )
+    whiten: bool = setting([FLAG], "Give ``transform`` outputs unit variance.", default=False, agree=False)
+    missing: Missing = setting(
+        [named("policy for missing entries", get_args(Missing))],
+        "NaN and infinite entries: an error that names the first, or the pooled mean instead.",
+        default="error",
+        command="--missing",
+        brief="Empty and infinite entries: an error (default), or set to the pooled mean.",
+        site="missing",
+    )
+    device: str | None = setting(
+        [Allowed("the name of a device", lambda value: isinstance(value, str)), NOTHING],
+        'Device of the arrays: "cpu", "cuda", "cuda:1" for PyTorch.',
+        "None for that of the samples, which is NumPy unless they are on a GPU.",
+        default=None,
+        command="--device",
+        brief="cpu, cuda, cuda:1 for PyTorch; NumPy if left out.",
+        agree=False,
+    )
+    transport: Transport | str | None = setting(
+        [named("transport", STARTED), instances("a Transport object", Transport), NOTHING],
+        "Real messages instead of a simulation in this process.",
+        'None simulates all nodes in this process; "threads" runs each of them in a thread. Otherwise this '
+        "process is one node: it gets only the samples of this node, and all processes must call the estimator in "
+        "the same way. A "
+        "name joins the processes that the engine has started.",
+        default=None,
+        command="--transport",
+        agree=False,
+    )
+    random_state: Any = setting(
+        [whole(0, 2**63 - 1), RANDOM, NOTHING],
+        "Seed of the split, the graph and the start; by default the nodes draw that of the start together.",
+        "They draw it at run time, so that the data cannot depend on it; split and graph are then always the same. "
+        "``result_.seed`` repeats the fit.",
+        default=None,
+        command="--seed",
+        site="seed",
+    )
+    costs: Costs | None = setting(
+        [instances("a Costs object", Costs), NOTHING],
+        'Latency, bandwidth, speed and memory of the nodes, for the choices of "auto".',
+        default=None,
+        command="--costs",
+    )
+    on_event: Listener | None = setting(
+        [CALLABLE, NOTHING],
+        "Called with every ``Entry`` of the event log.",
+        '``eigenmesh.events`` has some: ``JsonlWriter("run.jsonl")`` writes them to a file, and '
+        "``on_record(function)`` calls a function with every ``Record`` of the history.",
+        default=None,
+        agree=False,
+    )
+    verbose: bool = setting(
+        [FLAG],
+        "Show live progress: on standard error, or in Jupyter and marimo as the page of the run.",
+        default=False,
+        agree=False,
+    )
+
+
+@takes_rows
+class OfOneFit(OfEveryFit):
     """Parameters of DecentralizedPCA."""
 
-    partition: Annotated[
-        Partition,
-        Setting(
-            "samples",
-            [named("partition", get_args(Partition))],
-            "What is split over the nodes: samples of the same features, or features of the same samples in the same "
-            "order.",
-            'With "features", parts and ``split`` are of columns, and all nodes learn the scores of all samples; a '
-            "process that is one node has only the loadings of its own columns.",
-            kind='"samples" or "features"',
-            command="--partition",
-            site="partition",
-        ),
-    ]
-    covariance: Annotated[
-        str,
-        Setting(
-            "auto",
-            [named("covariance", ["auto", *(kind.value for kind in CovarianceKind)])],
-            "How products with a node's covariance are computed.",
-            kind='"auto", "formed", "matrix-free", "chunked" or "sparse"',
-            command="--covariance",
-            agree=False,
-        ),
-    ]
+    partition: Partition = setting(
+        [named("partition", get_args(Partition))],
+        "What is split over the nodes: samples of the same features, or features of the same samples in the same "
+        "order.",
+        'With "features", parts and ``split`` are of columns, and all nodes learn the scores of all samples; a '
+        "process that is one node has only the loadings of its own columns.",
+        default="samples",
+        command="--partition",
+        site="partition",
+    )
+    covariance: str = setting(
+        [named("covariance", ["auto", *(kind.value for kind in CovarianceKind)])],
+        "How products with a node's covariance are computed.",
+        default="auto",
+        command="--covariance",
+        agree=False,
+    )
 
 
-class OfAStream(OfEveryFit, total=False):
+@takes_rows
+class OfAStream(OfEveryFit):
     """Parameters of StreamingPCA."""
 
-    forgetting: Annotated[
-        float,
-        Setting(
-            1.0,
-            [Allowed("a number above 0, at most 1", lambda value: _is_number(value) and 0 < value <= 1, python=float)],
-            "Factor by which the weight of a sample shrinks with each later batch; 1 for none.",
-            kind="float",
-            command="--forgetting",
-            brief="Factor on the weight of a sample per later batch.",
-        ),
-    ]
-    window: Annotated[
-        int | None,
-        Setting(
-            None,
-            [whole(1), NOTHING],
-            "Number of batches whose samples count; all by default.",
-            "The nodes store their rows.",
-            kind="int or None",
-            command="--window",
-            brief="Only the last N batches count.",
-        ),
-    ]
-    store: Annotated[
-        str | os.PathLike[str] | None,
-        Setting(
-            None,
-            [PATH, NOTHING],
-            "Folder where rows are stored in files instead of d x d moments in memory; the result is the same.",
-            "None: moments if those of the nodes in this process fit into 2 GiB, else the folder for temporary files. "
-            "The files are as large as the rows that count, and are deleted with the estimator.",
-            kind="path or None",
-            command="--store",
-            brief="Keep rows in files there instead of moments in memory.",
-            agree=False,
-        ),
-    ]
-    averages_per_batch: Annotated[
-        int | None,
-        Setting(
-            None,
-            [whole(2), NOTHING],
-            "Budget of averages per batch; by default as many as ``tol`` needs.",
-            "The certificate states the accuracy that was reached.",
-            kind="int or None",
-            command="--averages-per-batch",
-            brief="Budget; by default as many as --tol needs.",
-        ),
-    ]
-    on_alarm: Annotated[
-        Callable[[BatchChecked], Any] | None,
-        Setting(
-            None,
-            [CALLABLE, NOTHING],
-            "Called with ``batch_`` if a batch differs from those before it.",
-            kind="callable or None",
-            agree=False,
-        ),
-    ]
+    forgetting: float = setting(
+        [Allowed("a number above 0, at most 1", lambda value: _is_number(value) and 0 < value <= 1, python=float)],
+        "Factor by which the weight of a sample shrinks with each later batch; 1 for none.",
+        default=1.0,
+        command="--forgetting",
+        brief="Factor on the weight of a sample per later batch.",
+    )
+    window: int | None = setting(
+        [whole(1), NOTHING],
+        "Number of batches whose samples count; all by default.",
+        "The nodes store their rows.",
+        default=None,
+        command="--window",
+        brief="Only the last N batches count.",
+    )
+    store: str | os.PathLike[str] | None = setting(
+        [PATH, NOTHING],
+        "Folder where rows are stored in files instead of d x d moments in memory; the result is the same.",
+        "None: moments if those of the nodes in this process fit into 2 GiB, else the folder for temporary files. "
+        "The files are as large as the rows that count, and are deleted with the estimator.",
+        default=None,
+        command="--store",
+        brief="Keep rows in files there instead of moments in memory.",
+        agree=False,
+    )
+    averages_per_batch: int | None = setting(
+        [whole(2), NOTHING],
+        "Budget of averages per batch; by default as many as ``tol`` needs.",
+        "The certificate states the accuracy that was reached.",
+        default=None,
+        command="--averages-per-batch",
+        brief="Budget; by default as many as --tol needs.",
+    )
+    on_alarm: Callable[[BatchChecked], Any] | None = setting(
+        [CALLABLE, NOTHING],
+        "Called with ``batch_`` if a batch differs from those before it.",
+        default=None,
+        agree=False,
+    )
 
 
-class OfSites(TypedDict, total=False):
+@takes_rows
+class OfSites:
     """Settings that only the files of sites have."""
 
-    min_samples: Annotated[
-        int,
-        Setting(
-            0,
-            [whole(0)],
-            "With fewer samples at all sites together, the run ends after counting them, before anything else is sent.",
-            site="min_samples",
-        ),
-    ]
-    min_samples_per_site: Annotated[
-        int, Setting(0, [whole(0)], "A site with fewer samples does not take part.", site="min_samples_per_site")
-    ]
-    on_loss: Annotated[
-        OnLoss,
-        Setting(
-            "wait",
-            [named("on_loss", get_args(OnLoss))],
-            "When a site is lost, the run waits to be resumed, ends for all, or continues without that site.",
-            site="on_loss",
-        ),
-    ]
-    patience_s: Annotated[
-        float, Setting(300.0, [SECONDS], "How long to wait for a silent neighbour.", site="patience_s", agree=False)
-    ]
-    join_s: Annotated[
-        float, Setting(3600.0, [SECONDS], "How long to wait for a neighbour to start.", site="join_s", agree=False)
-    ]
-    round_s: Annotated[
-        float,
-        Setting(
-            3600.0, [SECONDS], "How long a neighbour may be alive without sending numbers.", site="round_s", agree=False
-        ),
-    ]
-    every_s: Annotated[
-        float,
-        Setting(
-            60.0,
-            [SECONDS],
-            "In a followed run, a site with new samples begins the next batch after this time.",
-            site="every_s",
-            agree=False,
-        ),
-    ]
-    batch_rows: Annotated[
-        int,
-        Setting(
-            0,
-            [whole(0)],
-            "In a followed run, a batch also begins as soon as there are this many new samples; 0 for time alone.",
-            site="batch_rows",
-            agree=False,
-        ),
-    ]
-    min_new_samples: Annotated[
-        int,
-        Setting(
-            10,
-            [whole(1)],
-            "In a followed run with masks, a batch counts only if at least three sites have this many new samples "
-            "each.",
-            site="min_new_samples",
-        ),
-    ]
+    min_samples: int = setting(
+        [whole(0)],
+        "With fewer samples at all sites together, the run ends after counting them, before anything else is sent.",
+        default=0,
+        site="min_samples",
+    )
+    min_samples_per_site: int = setting(
+        [whole(0)], "A site with fewer samples does not take part.", default=0, site="min_samples_per_site"
+    )
+    on_loss: OnLoss = setting(
+        [named("on_loss", get_args(OnLoss))],
+        "When a site is lost, the run waits to be resumed, ends for all, or continues without that site.",
+        default="wait",
+        site="on_loss",
+    )
+    patience_s: float = setting(
+        [SECONDS], "How long to wait for a silent neighbour.", default=300.0, site="patience_s", agree=False
+    )
+    join_s: float = setting(
+        [SECONDS], "How long to wait for a neighbour to start.", default=3600.0, site="join_s", agree=False
+    )
+    round_s: float = setting(
+        [SECONDS],
+        "How long a neighbour may be alive without sending numbers.",
+        default=3600.0,
+        site="round_s",
+        agree=False,
+    )
+    every_s: float = setting(
+        [SECONDS],
+        "In a followed run, a site with new samples begins the next batch after this time.",
+        default=60.0,
+        site="every_s",
+        agree=False,
+    )
+    batch_rows: int = setting(
+        [whole(0)],
+        "In a followed run, a batch also begins as soon as there are this many new samples; 0 for time alone.",
+        default=0,
+        site="batch_rows",
+        agree=False,
+    )
+    min_new_samples: int = setting(
+        [whole(1)],
+        "In a followed run with masks, a batch counts only if at least three sites have this many new samples each.",
+        default=10,
+        site="min_new_samples",
+    )
 
 
-def rows_of(*tables: type) -> dict[str, Setting]:
-    """The rows of these tables by name, in order."""
-    found: dict[str, Setting] = {}
-    for table in tables:
-        hints = get_type_hints(table, include_extras=True)
-        found |= {name: get_args(hint)[1] for name, hint in hints.items()}
-    return found
+def rows_of(table: type) -> dict[str, Setting]:
+    """The rows of a table by name, in order, those that it inherits first."""
+    found = (pair for base in reversed(table.__mro__) for pair in vars(base).items())
+    return {name: value for name, value in found if isinstance(value, Setting)}
 
 
-ONE_FIT = rows_of(OfComponents, OfOneFit)
-A_STREAM = rows_of(OfComponents, OfAStream)
+ONE_FIT, A_STREAM = rows_of(OfOneFit), rows_of(OfAStream)
 SETTINGS = {**ONE_FIT, **A_STREAM, **rows_of(OfSites)}
 AT_SITES = {row.site: row for row in SETTINGS.values() if row.site}
 
@@ -685,7 +592,7 @@ class Request:
 
     def __post_init__(self) -> None:
         require_settings(self.tol, self.max_rounds)
-        object.__setattr__(self, "privacy", lookup("privacy", self.privacy, PRIVACY))
+        object.__setattr__(self, "privacy", canonical_name("privacy", self.privacy, get_args(Privacy)))
         object.__setattr__(self, "missing", "mean" if self.scale == "binomial" else missing_policy(self.missing))
 
     @classmethod
@@ -701,14 +608,7 @@ class Request:
         for name, value in words.items():
             if name in SETTINGS:
                 SETTINGS[name].require(name, value)
-        parsers: dict[str, Callable[[Any], Any]] = {
-            "solver": parse_solver,
-            "averaging": parse_averaging,
-            "covariance": parse_covariance,
-        }
-        settings: dict[str, Any] = {
-            name: parsers[name](value) if name in parsers else value for name, value in words.items()
-        }
+        settings: dict[str, Any] = {name: parse(name, value) for name, value in words.items()}
         settings["seed"] = parse_seed(settings.pop("random_state", None))
         settings["costs"] = settings.get("costs") or Costs()
         scale = settings.get("scale", False)
@@ -745,29 +645,19 @@ class Request:
 OF_REQUESTS = {"random_state", *(one.name for one in fields(Request))} & set(SETTINGS)
 
 
-def expected_components(wanted: int | float, n_features: int) -> int:
-    """K, or an estimate of it if a share of the variance was requested."""
-    return wanted if isinstance(wanted, int) else min(USUAL_COMPONENTS, n_features)
+# What names stand for, as functions that make it.
+MAKERS: dict[str, Mapping[str, Callable[[], Any]]] = {
+    "solver": SOLVERS,
+    "averaging": AVERAGINGS,
+    "covariance": {kind.value: partial(CovarianceKind, kind) for kind in CovarianceKind},
+}
 
 
-def parse_solver(solver: str | Solver) -> Solver | None:
-    """The solver; None for "auto"."""
-    if not isinstance(solver, str):
-        return solver
-    name = canonical_name("solver", solver, ["auto", *SOLVERS])
-    return None if name == "auto" else solver_by_name(name)
-
-
-def parse_averaging(averaging: str | Averaging) -> Averaging | None:
-    """The averaging; None for "auto"."""
-    if not isinstance(averaging, str):
-        return averaging
-    return lookup("averaging", averaging, {"auto": lambda: None, **AVERAGINGS})()
-
-
-def parse_covariance(name: str) -> CovarianceKind | None:
-    """The kind of covariance; None for "auto"."""
-    return lookup("covariance", name, {"auto": None, **{kind.value: kind for kind in CovarianceKind}})
+def parse(name: str, value: Any) -> Any:
+    """The value of a setting from what users write: what a name stands for, None for "auto", else the value itself."""
+    if name not in MAKERS or not isinstance(value, str):
+        return value
+    return lookup(name, value, {"auto": lambda: None, **MAKERS[name]})()
 
 
 def parse_seed(random_state: Any) -> int | None:

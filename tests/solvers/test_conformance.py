@@ -16,6 +16,7 @@ from eigenmesh.certificate.krylov import Basis
 from eigenmesh.data import Formed
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Stacked
+from eigenmesh.settings import Request
 from eigenmesh.solvers import (
     DSA,
     SADOT,
@@ -31,7 +32,6 @@ from eigenmesh.solvers import (
     SequentialPower,
     TrackedSubspace,
     TreeCovariance,
-    solver_by_name,
 )
 from eigenmesh.solvers.base import random_basis
 from problems import angles, from_parts, make_problem, random_covariances
@@ -268,8 +268,8 @@ def test_the_residual_it_tells_is_that_of_its_estimates(row):
 
 
 @every_solver
-def test_a_name_makes_a_solver_with_the_settings_that_it_has(row):
-    solver = solver_by_name(row.solver.name, step_size="auto", mixes=3, iterations=4, unheard_of=5)
+def test_a_name_makes_a_solver(row):
+    solver = Request.parse(solver=row.solver.name).solver
     assert isinstance(solver, SOLVERS[row.solver.name])
     assert solver.name == row.solver.name
 

@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import clone
@@ -17,7 +17,7 @@ from eigenmesh.errors import InputError
 from eigenmesh.estimator.projection import FittedPCA, takes_settings
 from eigenmesh.events import EventLog, Listener
 from eigenmesh.fitting import ColumnData, Costs, Data, NodeData, Plan, Spread, fit, fit_at_every_node, plan, prepare
-from eigenmesh.settings import ONE_FIT, OfOneFit
+from eigenmesh.settings import OfOneFit
 from eigenmesh.transports import Transport, transport_by_name, transport_kind
 
 if TYPE_CHECKING:
@@ -148,8 +148,8 @@ def is_parts(X: Any) -> bool:
     return paths or all(len(getattr(part, "shape", ())) == 2 for part in parts)
 
 
-@takes_settings(ONE_FIT)
-class DecentralizedPCA(FittedPCA):
+@takes_settings
+class DecentralizedPCA(FittedPCA, OfOneFit):
     """Exact PCA of samples that are spread over the nodes of a network, without a server.
 
     The fitted attributes are those of :class:`sklearn.decomposition.PCA` on the pooled data, within ``tol``.
@@ -202,9 +202,6 @@ class DecentralizedPCA(FittedPCA):
     >>> pca.certificate_.error_bound < 1e-6
     True
     """
-
-    def __init__(self, n_components: int | float | None = None, **settings: Unpack[OfOneFit]) -> None:
-        self._store(n_components=n_components, **settings)
 
     def fit(self, X: Any, y: Any = None, nodes: Any = None, sample_weight: Any = None) -> Self:
         """Find the principal components of the samples of all nodes.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import os
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple, TypeVar, cast, get_args
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast, dataclass_transform, get_args
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -21,7 +21,7 @@ from eigenmesh.coordinators import is_dask
 from eigenmesh.errors import InputError, warn_user
 from eigenmesh.fitting import Fit, model_of
 from eigenmesh.model import Model, read_model, write_model
-from eigenmesh.settings import OF_REQUESTS, SETTINGS, Costs, Request, Setting
+from eigenmesh.settings import OF_REQUESTS, SETTINGS, OfEveryFit, Request, Setting, rows_of
 from eigenmesh.words import canonical_name, find_name
 
 # Stands in the docstring of an estimator where its parameters are filled in.
@@ -42,7 +42,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     """Methods of fitted components; a subclass sets the attributes below and the parameters whiten and missing."""
 
     whiten: bool
-    missing: data.Filling
+    missing: Any
     components_: np.ndarray
     explained_variance_: np.ndarray
     explained_variance_ratio_: np.ndarray
@@ -309,46 +309,37 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return tags
 
 
-def takes_settings(rows: Mapping[str, Setting]) -> Callable[[type[T]], type[T]]:
-    """Give the constructor of an estimator these settings as parameters, and its docstring their descriptions."""
+@dataclass_transform(kw_only_default=True)
+def takes_settings(kind: type[T]) -> type[T]:
+    """Give an estimator a constructor with the settings of its table, and its docstring their descriptions."""
+    kind._rows = rows_of(kind)
 
-    def completed(kind: type[T]) -> type[T]:
-        itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-        parameters = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=row.default) for name, row in rows.items()
-        ]
-        parameters[0] = parameters[0].replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        # scikit-learn, help() and notebooks read the signature; type checkers read the annotation of **settings.
-        kind.__init__.__signature__ = inspect.Signature([itself, *parameters])  # type: ignore[attr-defined]
-        kind._rows = rows
-        described = [
-            textwrap.fill(f"{row.text} {row.more}".strip(), 112, initial_indent=" " * 8, subsequent_indent=" " * 8)
-            for row in rows.values()
-        ]
-        entries = [
-            f"    {name} : {row.kind}\n{text}" for (name, row), text in zip(rows.items(), described, strict=True)
-        ]
-        # Python leaves docstrings out with -OO.
-        kind.__doc__ = kind.__doc__ and kind.__doc__.replace(PARAMETERS, "\n".join(entries).lstrip())
-        return kind
+    def constructor(self: FittedPCA, n_components: int | float | None = None, **given: Any) -> None:
+        self._store(n_components=n_components, **given)
 
-    return completed
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=row.default) for name, row in kind._rows.items()
+    ]
+    parameters[0] = parameters[0].replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    # scikit-learn, help() and notebooks read the signature; type checkers read the table, which the class inherits.
+    constructor.__signature__ = inspect.Signature([itself, *parameters])  # type: ignore[attr-defined]
+    kind.__init__ = constructor  # type: ignore[method-assign, assignment]
+    text = textwrap.TextWrapper(112, initial_indent=" " * 8, subsequent_indent=" " * 8)
+    described = "\n".join(
+        f"    {name} : {row.type_words}\n{text.fill(f'{row.text} {row.more}'.strip())}"
+        for name, row in kind._rows.items()
+    )
+    # Python leaves docstrings out with -OO.
+    kind.__doc__ = kind.__doc__ and kind.__doc__.replace(PARAMETERS, described.lstrip())
+    return kind
 
 
-class FittedPCA(Projection):
+class FittedPCA(Projection, OfEveryFit):
     """A projection whose components come from a fit in this process; a subclass has settings as its parameters."""
 
-    n_components: int | float | None
-    topology: Any
-    n_nodes: int | None
-    weights: str
-    split: str | data.Split
     # What the nodes split; a parameter only of some estimators.
-    partition: str = "samples"
-    tol: float
-    scale: data.Scaling
-    device: str | None
-    costs: Costs | None
+    partition: Any = "samples"
     # The settings that are its parameters. A subclass of a user may have others, which it checks itself.
     _rows: ClassVar[Mapping[str, Setting]]
 

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self, Unpack
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy import sparse
@@ -280,8 +280,8 @@ KEPT_BEYOND = 50
 STREAM_SETTINGS = [name for name, row in A_STREAM.items() if row.agree and name not in ONE_FIT] + ["random_state"]
 
 
-@takes_settings(A_STREAM)
-class StreamingPCA(FittedPCA):
+@takes_settings
+class StreamingPCA(FittedPCA, OfAStream):
     """Exact PCA of samples that arrive over time at the nodes of a network, batch by batch.
 
     After every batch the components are those of *all* samples so far, within ``tol``, with less communication than a
@@ -313,15 +313,6 @@ class StreamingPCA(FittedPCA):
     >>> pca.certificate_.error_bound < 1e-6
     True
     """
-
-    forgetting: float
-    window: int | None
-    store: str | os.PathLike[str] | None
-    averages_per_batch: int | None
-    on_alarm: Callable[[BatchChecked], Any] | None
-
-    def __init__(self, n_components: int | float | None = None, **settings: Unpack[OfAStream]) -> None:
-        self._store(n_components=n_components, **settings)
 
     def fit(self, X: Any, y: Any = None, nodes: Any = None) -> Self:
         """Begin a new stream, whose first batch are these samples; for the parameters see ``partial_fit``."""

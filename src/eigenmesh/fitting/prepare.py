@@ -13,8 +13,11 @@ from eigenmesh.fitting.networks import add_masks, in_integers, require_enough_no
 from eigenmesh.fitting.node_data import BatchSums, Data, DataFacts, Size, draw_seed
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks import Network, Traffic
-from eigenmesh.settings import Costs, Request, expected_components
+from eigenmesh.settings import Costs, Request
 from eigenmesh.solvers import SOLVERS, BlockKrylov, Known, Solver, WarmKrylov
+
+# Estimate of K for a requested share of the variance, where a number is needed in advance.
+USUAL_COMPONENTS = 10
 
 
 class Workload(NamedTuple):
@@ -127,7 +130,7 @@ def decide(request: Request, data: Data) -> Decision:
             f"all nodes have {n_samples} samples together; min_samples = {request.min_samples} asks for more."
         )
     wanted = request.components(*size)
-    k = expected_components(wanted, facts.length)
+    k = wanted if isinstance(wanted, int) else min(USUAL_COMPONENTS, facts.length)
     workload = Workload(data.weights, facts.length, k, facts.has_all_reduce, request.masked)
     solver, averaging = choose_method(workload, request.costs, request.solver, asked)
     return Decision(size, wanted, workload, solver, averaging, counting)

@@ -22,7 +22,7 @@ from eigenmesh.errors import DataError, EigenmeshError, GraphError, InputError, 
 from eigenmesh.fitting import require_goes_with
 from eigenmesh.graphs import Weights, from_networkx, metropolis, require_connected
 from eigenmesh.masking import MIN_SITES
-from eigenmesh.settings import AT_SITES, FLAG, SETTINGS, Allowed, OnLoss, Partition, Request, parse_covariance, whole
+from eigenmesh.settings import AT_SITES, FLAG, SETTINGS, Allowed, OnLoss, Partition, Request, parse, whole
 from eigenmesh.sites.fields import COLUMNS, TEXT, Fields, toml_table
 from eigenmesh.solvers import SOLVERS, Solver
 
@@ -107,7 +107,7 @@ class RunSettings:
 
     def request(self, covariance: str = "auto") -> Request:
         """The request for the fit at a site. Each site chooses how it holds its covariance."""
-        return replace(self.asked, covariance=parse_covariance(covariance))
+        return replace(self.asked, covariance=parse("covariance", covariance))
 
     def largest_message(self, length: int) -> int:
         """Bytes of the largest message: of an iteration, the PCA certificate, the moments or a check.

@@ -23,7 +23,6 @@ from eigenmesh.solvers.literature.dsa import DSA, Krasulina, Sanger
 from eigenmesh.solvers.literature.power import SequentialDistributedPower, SequentialPower
 from eigenmesh.solvers.tracked_subspace import TrackedSubspace
 from eigenmesh.solvers.tree_covariance import LARGEST_FEATURES, TreeCovariance
-from eigenmesh.words import lookup
 
 SOLVERS: dict[str, type[Any]] = {
     solver.name: solver
@@ -46,13 +45,6 @@ SOLVERS: dict[str, type[Any]] = {
 
 # Variants of tracked subspace iteration without waiting between nodes. They run on threads and in virtual time.
 AT_OWN_PACE: dict[str, type[Any]] = {solver.name: solver for solver in (Deadlines, Asynchronous)}
-
-
-def solver_by_name(name: str, **settings: Any) -> Solver:
-    """Solver with this name. Settings that it has no field for are ignored. For the command line and the estimator."""
-    kind = lookup("solver", name, SOLVERS)
-    solver: Solver = kind(**{key: value for key, value in settings.items() if key in kind.__dataclass_fields__})
-    return solver
 
 
 __all__ = [
@@ -79,7 +71,6 @@ __all__ = [
     "check_residual",
     "largest_norm",
     "product_residuals",
-    "solver_by_name",
     "unmeasured",
 ]
 
