@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, TypeAlias
@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import array_api_compat
 import numpy as np
 import scipy.linalg
+from scipy.linalg.blas import dsyrk
 
 from eigenmesh.errors import DataError, InputError, import_extra
 
@@ -111,8 +112,28 @@ def devices_here(torch: Any) -> list[str]:
 
 # Columns of a wide matrix to multiply at a time.
 PIECE = 2048
+# Columns of a triangle to copy to the other side at a time: whole rows of a large matrix would not stay in the cache.
+MIRRORED = 128
 # BLAS multiplies a matrix of up to this many entries with a vector in one thread.
 SMALL_FOR_BLAS = 2**13
+
+
+def add_gram(matrix: Array, chunks: Iterable[Array]) -> None:
+    """Overwrite a zero matrix by the sum of ``chunk^T chunk``, symmetric to the last bit: (d, d), (n, d) each."""
+    if not isinstance(matrix, np.ndarray):
+        for chunk in chunks:
+            matrix += chunk.mT @ chunk
+        matrix[...] = (matrix + matrix.mT) * 0.5
+        return
+    for chunk in chunks:
+        # BLAS adds to one triangle in place, half the work of a product. It sees the transpose of rows, so its lower
+        # triangle, the faster one to make, is the upper triangle here.
+        dsyrk(1.0, chunk.T, beta=1.0, c=matrix.T, overwrite_c=True, lower=True)
+    for start in range(0, len(matrix), MIRRORED):
+        some = slice(start, start + MIRRORED)
+        matrix[some, :start] = matrix[:start, some].T
+        within = matrix[some, some]
+        within[...] = np.triu(within) + np.triu(within, 1).T
 
 
 def squared_norms(X: Array) -> Array:
@@ -229,9 +250,9 @@ def subtract_product(Z: Array, X: Array, small: Array) -> Array:
 def symmetric_product(matrices: Array, X: Array) -> Array:
     """Symmetric matrices (nodes, d, d) times X: (nodes, d, k) -> (nodes, d, k).
 
-    A GPU reads a few rows faster than a few columns, so there it is ``(X^T C)^T``.
+    It is ``(X^T C)^T``, because a few rows are read faster than a few columns.
     """
-    return (X.mT.contiguous() @ matrices.mT).mT if on_gpu(X) else matrices @ X
+    return (X.mT.contiguous() @ matrices.mT).mT if on_gpu(X) else (X.mT @ matrices).mT
 
 
 def stacked(tensors: list[Array]) -> Array:

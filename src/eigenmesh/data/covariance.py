@@ -13,6 +13,7 @@ from eigenmesh.arrays import (
     Array,
     Namespace,
     Parts,
+    add_gram,
     column_norms,
     everywhere,
     like,
@@ -263,7 +264,7 @@ class Formed:
     def of(cls, shards: Partition, moments: Moments, place: Place) -> Formed:
         """Sum of chunk^T chunk over each node's prepared rows; very sparse rows stay sparse."""
         xp, d, centring = place.xp, shards.n_features, moments.centring(shards.n_nodes)
-        matrices = xp.empty((len(shards.blocks), d, d), dtype=xp.float64, device=place.device)
+        matrices = xp.zeros((len(shards.blocks), d, d), dtype=xp.float64, device=place.device)
         thin = Sparse.reading(shards, moments) if shards.is_sparse else None
         rounding_size = 0.0
         for node, block in enumerate(shards.blocks):
@@ -271,10 +272,7 @@ class Formed:
                 matrices[node, ...] = place.put(thin.formed(node))
                 rounding_size = thin.rounding_size
                 continue
-            total: Array = 0.0
-            for _, chunk in centring.chunks(block, place=place):
-                total += chunk.mT @ chunk
-            matrices[node, ...] = (total + total.mT) * 0.5
+            add_gram(matrices[node, ...], (chunk for _, chunk in centring.chunks(block, place=place)))
         return cls(matrices, rounding_size)
 
     @property
@@ -563,8 +561,9 @@ def _part(block: Block, centring: Centring, kind: CovarianceKind, place: Place) 
     xp, n = place.xp, block.n_rows - 1
     pieces = _columns(block, centring, place)
     if kind is CovarianceKind.FORMED:
-        total = sum((piece @ piece.mT for _, piece in pieces), xp.zeros((n, n), dtype=xp.float64, device=place.device))
-        return Formed(((total + total.mT) * 0.5)[None, ...])
+        matrices = xp.zeros((1, n, n), dtype=xp.float64, device=place.device)
+        add_gram(matrices[0, ...], (piece.mT for _, piece in pieces))
+        return Formed(matrices)
     factor = xp.empty((n, block.n_features), dtype=xp.float64, device=place.device)
     for start, piece in pieces:
         factor[:, start : start + piece.shape[1]] = piece
