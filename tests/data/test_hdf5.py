@@ -7,7 +7,6 @@ from cells import write_by_anndata, write_by_hand
 from eigenmesh import DecentralizedPCA, graphs
 from eigenmesh.data import Block, Shards, as_source, build_covariance, pooled_moments, read_table
 from eigenmesh.data import covariance as sparse_covariance
-from eigenmesh.data.formats import hdf5
 from eigenmesh.errors import DataError, UnreadableFileError
 from eigenmesh.networks import Stacked
 
@@ -42,7 +41,7 @@ def test_cells_are_read_by_rows_with_their_names(cells, counts, monkeypatch):
     assert not table.source.in_memory
     assert table.feature_names[2] == "gene2"
     assert (table.ids[4], table.labels[4], table.weights[6]) == ("cell4", "south", 2)
-    monkeypatch.setattr(hdf5, "WINDOW", 16)
+    monkeypatch.setattr("eigenmesh.data.source.WINDOW", 16)
     for rows in (slice(0, 90), slice(20, 41), slice(5, 5), np.array([80, 3, 3, 41, 0]), np.array([], dtype=int)):
         assert (table.source.read(rows).toarray() == counts[rows]).all()
         dense = read_table(cells, layer="dense").source

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import array_api_compat
 import numpy as np
@@ -260,6 +260,11 @@ def column_label(names: Sequence[str] | None, column: int) -> str:
     return f"column {column}" if names is None else f"column {column} ({names[column]!r})"
 
 
+def row_label(where: str, names: Sequence[str] | None, row: int, column: int) -> str:
+    """Location of an entry, for the beginning of a message: ``row 3 of a.parquet, column 7 ('age'),``."""
+    return f"row {row} of {where}, {column_label(names, column)},"
+
+
 def listed_columns(names: Sequence[str]) -> str:
     """Names of columns for a message, at most ten: ``columns 'age', 'bmi' and 7 more``."""
     more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
@@ -293,6 +298,8 @@ MOVED_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 MAKE_NUMBERS = "leave them out, or make them numbers: a date can be a number of days, words columns of 0 and 1"
 # Rows of a sparse matrix to check at a time.
 CHECKED_ROWS = 256
+# Rows of a file to read at a time if only some of them are needed.
+WINDOW = 4096
 
 
 @runtime_checkable
@@ -371,6 +378,36 @@ class MatrixSource:
         if self.n_stored is None or not isinstance(rows, slice):
             return self.matrix[rows]
         return self.matrix if rows == slice(0, self.shape[0]) else _run_of_rows(self.matrix, rows)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRows:
+    """Samples in a file whose format reads runs of rows: ``between(start, stop)`` are the rows start to stop - 1."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype
+    between: Callable[[int, int], Samples]
+    feature_names: tuple[str, ...] | None = None
+    n_stored: int | None = None
+    # Location of an entry (row, column) in its file, for messages; None if the file has no better name for it.
+    place: Callable[[int, int], str] | None = None
+    in_memory: ClassVar[bool] = False
+
+    def read(self, rows: Rows) -> Samples:
+        if isinstance(rows, slice):
+            return self.between(rows.start, rows.stop)
+        # Each window of the file that has one of the rows is read once, whatever their order.
+        order = np.argsort(rows, kind="stable")
+        pieces = []
+        for places in np.split(order, np.flatnonzero(np.diff(rows[order] // WINDOW)) + 1):
+            if len(places):
+                start = int(rows[places[0]] // WINDOW) * WINDOW
+                pieces.append(self.between(start, min(start + WINDOW, self.shape[0]))[rows[places] - start])
+        if not pieces:
+            return self.between(0, 0)
+        if self.n_stored is None:
+            return np.concatenate(pieces)[np.argsort(order)]
+        return scipy.sparse.csr_array(scipy.sparse.vstack(pieces, format="csr")[np.argsort(order)])
 
 
 def as_source(X: object, what: str = "X", feature_names: tuple[str, ...] | None = None) -> Source:
@@ -651,7 +688,7 @@ class FrameColumns:
         return np.asarray(self.frame[:, int(position)].to_numpy())
 
     def place(self, row: int, column: int) -> str:
-        return f"row {row} of {self.where}, {column_label(self.names, column)},"
+        return row_label(self.where, self.names, row, column)
 
 
 def _numbers(series: Any) -> np.ndarray | None:

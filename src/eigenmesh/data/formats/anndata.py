@@ -12,7 +12,7 @@ import numpy as np
 
 from eigenmesh.atomic_write import replacing
 from eigenmesh.data.block import MatrixColumns, Table, as_weights, require_distinct_ids, table_of
-from eigenmesh.data.formats.hdf5 import SHOWN, DenseRows, NamedArray, SparseRows, open_hdf5
+from eigenmesh.data.formats.hdf5 import SHOWN, CompressedRows, NamedArray, dense_rows, open_hdf5
 from eigenmesh.data.source import Column, Source, TableOptions
 from eigenmesh.errors import DataError, UnreadableFileError
 from eigenmesh.model import Model
@@ -56,21 +56,21 @@ def _matrix(item: Any, genes: tuple[str, ...], file: Path) -> Source:
     kind = str(item.attrs.get("encoding-type", "array"))
     if kind == "csr_matrix":
         data, indices, starts = (NamedArray(item[name], file) for name in ("data", "indices", "indptr"))
-        rows = SparseRows(data, indices, starts[:].astype(np.int64), int(item.attrs["shape"][1]), genes)
+        rows = CompressedRows(data, indices, starts[:].astype(np.int64), int(item.attrs["shape"][1]))
         falling = np.flatnonzero(np.diff(rows.starts, prepend=0) < 0)
         if len(falling):
             found = f"indptr falls from row {falling[0] - 1} to the next"
             raise UnreadableFileError(f"in {file} {found}: part of the file is lost; copy it again.")
-        if not (rows.n_stored,) == data.shape == indices.shape:
-            found = f"{data.shape[0]:,} numbers in {indices.shape[0]:,} columns, but indptr says {rows.n_stored:,}"
+        if not (rows.starts[-1],) == data.shape == indices.shape:
+            found = f"{data.shape[0]:,} numbers in {indices.shape[0]:,} columns, but indptr says {rows.starts[-1]:,}"
             raise UnreadableFileError(f"{file} has {found}: it was not written completely; write it again.")
-        return rows
+        return rows.source(genes)
     if kind == "csc_matrix":
         fix = "adata.X = adata.X.tocsr(), and write it again"
         raise UnreadableFileError(f"{file} is sparse by columns (CSC), so its rows cannot be read in pieces; {fix}.")
     if len(getattr(item, "shape", ())) != 2:
         raise UnreadableFileError(f"{file} stores its numbers as {kind}; write a dense or CSR matrix.")
-    return DenseRows(NamedArray(item, file), genes)
+    return dense_rows(NamedArray(item, file), genes)
 
 
 def index_of(frame: Any, file: Path, what: str) -> np.ndarray:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from eigenmesh.data.block import MatrixColumns, Table, table_of
-from eigenmesh.data.source import Samples, TableOptions
-from eigenmesh.data.split import Rows
+from eigenmesh.data.source import Samples, StoredRows, TableOptions
 from eigenmesh.errors import UnreadableFileError, import_extra
 
-# Rows to read at a time if only some of them are needed.
-WINDOW = 4096
 SHOWN = 10
 
 
@@ -51,68 +47,26 @@ class NamedArray:
             raise UnreadableFileError(f"{self.array.name} of {self.file} cannot be read ({error}); {fix}.") from error
 
 
-@dataclass(frozen=True, eq=False)
-class DenseRows:
+def dense_rows(data: NamedArray, feature_names: tuple[str, ...] | None = None) -> StoredRows:
     """Rows of a dataset (n, d)."""
-
-    data: NamedArray
-    feature_names: tuple[str, ...] | None = None
-    n_stored: ClassVar[int | None] = None
-    in_memory: ClassVar[bool] = False
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        n, d = self.data.shape
-        return n, d
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.data.dtype
-
-    def read(self, rows: Rows) -> np.ndarray:
-        if isinstance(rows, slice):
-            return self.data[rows.start : rows.stop]
-        found = np.empty((len(rows), self.shape[1]), dtype=self.dtype)
-        for start, places in _windows(rows):
-            found[places] = self.data[start : start + WINDOW][rows[places] - start]
-        return found
+    n, d = data.shape
+    return StoredRows((n, d), data.dtype, lambda start, stop: data[start:stop], feature_names)
 
 
 @dataclass(frozen=True, eq=False)
-class SparseRows:
+class CompressedRows:
     """A matrix (n, d) that is sparse by rows: row i has the entries ``starts[i]`` to ``starts[i + 1]``."""
 
     data: NamedArray
     indices: NamedArray
     starts: np.ndarray
     n_features: int
-    feature_names: tuple[str, ...] | None = None
-    in_memory: ClassVar[bool] = False
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.starts) - 1, self.n_features
+    def source(self, feature_names: tuple[str, ...]) -> StoredRows:
+        shape = len(self.starts) - 1, self.n_features
+        return StoredRows(shape, self.data.dtype, self.between, feature_names, n_stored=int(self.starts[-1]))
 
-    @property
-    def dtype(self) -> np.dtype:
-        return self.data.dtype
-
-    @property
-    def n_stored(self) -> int | None:
-        return int(self.starts[-1])
-
-    def read(self, rows: Rows) -> Samples:
-        if isinstance(rows, slice):
-            return self._between(rows.start, rows.stop)
-        pieces, order = [], []
-        for start, places in _windows(rows):
-            pieces.append(self._between(start, min(start + WINDOW, self.shape[0]))[rows[places] - start])
-            order.append(places)
-        if not pieces:
-            return self._between(0, 0)
-        return scipy.sparse.csr_array(scipy.sparse.vstack(pieces, format="csr")[np.argsort(np.concatenate(order))])
-
-    def _between(self, start: int, stop: int) -> Samples:
+    def between(self, start: int, stop: int) -> Samples:
         starts = self.starts[start : stop + 1]
         stored = slice(starts[0], starts[-1])
         parts = self.data[stored], self.indices[stored], starts - starts[0]
@@ -134,15 +88,6 @@ class SparseRows:
             raise UnreadableFileError(f"{self.indices.array.name} of {self.indices.file} has {found}; {fix}.")
 
 
-def _windows(rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Pairs (first row of a window, positions in ``rows`` that fall into it), so that each window is read once."""
-    order = np.argsort(rows, kind="stable")
-    windows = rows[order] // WINDOW
-    for places in np.split(order, np.flatnonzero(np.diff(windows)) + 1):
-        if len(places):
-            yield int(rows[places[0]] // WINDOW) * WINDOW, places
-
-
 def read_hdf5(file: Path, options: TableOptions) -> Table:
     """Table of one dataset (n, d): the one named by ``layer``, or the only one."""
     found: dict[str, Any] = {}
@@ -153,7 +98,7 @@ def read_hdf5(file: Path, options: TableOptions) -> Table:
         have = ", ".join(sorted(found)[:SHOWN]) or "none"
         asked = "several datasets, or none" if name is None else f"no dataset {name!r}"
         raise UnreadableFileError(f"{file} has {asked} of samples and features; name one by layer. It has {have}.")
-    return table_of(MatrixColumns(DenseRows(NamedArray(found[name.strip("/")], file)), str(file)), options, str(file))
+    return table_of(MatrixColumns(dense_rows(NamedArray(found[name.strip("/")], file)), str(file)), options, str(file))
 
 
 def open_hdf5(file: Path, mode: str = "r") -> Any:

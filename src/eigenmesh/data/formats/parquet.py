@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from eigenmesh.data.block import Table, table_of
-from eigenmesh.data.source import FrameColumns, TableOptions, column_label, require_distinct
-from eigenmesh.data.split import Rows
+from eigenmesh.data.source import FrameColumns, StoredRows, TableOptions, require_distinct, row_label
 from eigenmesh.errors import DataError, UnreadableFileError, import_extra
 
 
@@ -60,62 +59,40 @@ class ParquetColumns:
     def n_columns(self) -> int:
         return len(self.names)
 
-    def features(self, positions: Sequence[int]) -> ParquetRows:
-        names = tuple(self.names[column] for column in positions)
+    def features(self, positions: Sequence[int]) -> StoredRows:
+        """These columns, read a row group at a time."""
+        names, where = [self.names[column] for column in positions], str(self.file)
         # An empty table with the schema is enough to find columns that are not numeric, and the common dtype.
-        empty = FrameColumns.of(self.parts[0].schema_arrow.empty_table().select(list(names)), str(self.file))
+        empty = FrameColumns.of(self.parts[0].schema_arrow.empty_table().select(names), where)
         kinds = {matrix.dtype for matrix in [empty.numbers([column]) for column in range(len(names))]}
         dtype = np.dtype(np.float32 if kinds == {np.dtype(np.float32)} else np.float64)
-        return ParquetRows(self.parts, str(self.file), names, dtype)
+        groups = [(part, group) for part in self.parts for group in range(part.num_row_groups)]
+        counts = [part.metadata.row_group(group).num_rows for part, group in groups]
+        ends = np.cumsum(counts, dtype=np.intp)
+        # The last row group stays in memory, so that reading it in pieces costs one read.
+        kept: dict[int, np.ndarray] = {}
+
+        def numbers_of(group: int) -> np.ndarray:
+            if group not in kept:
+                kept.clear()
+                part, number = groups[group]
+                frame = part.read_row_groups([number], columns=names).select(names)
+                kept[group] = FrameColumns.of(frame, where).numbers(range(len(names))).astype(dtype, copy=False)
+            return kept[group]
+
+        def between(start: int, stop: int) -> np.ndarray:
+            rows = np.empty((stop - start, len(names)), dtype=dtype)
+            for group in np.flatnonzero((ends > start) & (ends - counts < stop)).tolist():
+                first = ends[group] - counts[group] - start
+                rows[max(first, 0) : first + counts[group]] = numbers_of(group)[max(-first, 0) : stop - start - first]
+            return rows
+
+        shape = sum(counts), len(names)
+        return StoredRows(shape, dtype, between, tuple(names), place=partial(row_label, where, names))
 
     def values(self, position: int) -> np.ndarray:
         columns = [part.read(columns=[self.names[position]]) for part in self.parts]
         return np.concatenate([FrameColumns.of(column, str(self.file)).values(0) for column in columns])
 
     def place(self, row: int, column: int) -> str:
-        return f"row {row} of {self.file}, {column_label(self.names, column)},"
-
-
-@dataclass(frozen=True, eq=False)
-class ParquetRows:
-    """Rows of some columns; the last row group is kept in memory, so that reading it in pieces costs one read."""
-
-    parts: tuple[Any, ...]
-    where: str
-    feature_names: tuple[str, ...]
-    dtype: np.dtype
-    n_stored: ClassVar[int | None] = None
-    in_memory: ClassVar[bool] = False
-    _kept: dict[int, np.ndarray] = field(default_factory=dict, init=False, repr=False)
-
-    @cached_property
-    def groups(self) -> list[tuple[Any, int]]:
-        """Row groups of all files in their order: the file, and the number of the group in it."""
-        return [(part, group) for part in self.parts for group in range(part.num_row_groups)]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return sum(part.metadata.num_rows for part in self.parts), len(self.feature_names)
-
-    def place(self, row: int, column: int) -> str:
-        return f"row {row} of {self.where}, {column_label(self.feature_names, column)},"
-
-    def read(self, rows: Rows) -> np.ndarray:
-        wanted = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else np.asarray(rows)
-        counts = [part.metadata.row_group(group).num_rows for part, group in self.groups]
-        ends = np.cumsum(counts, dtype=np.intp)
-        groups = np.searchsorted(ends, wanted, side="right")
-        samples = np.empty((len(wanted), len(self.feature_names)), dtype=self.dtype)
-        for group in np.unique(groups):
-            chosen = groups == group
-            samples[chosen] = self._group(int(group))[wanted[chosen] - (ends[group] - counts[group])]
-        return samples
-
-    def _group(self, group: int) -> np.ndarray:
-        if group not in self._kept:
-            self._kept.clear()
-            part, number = self.groups[group]
-            frame = part.read_row_groups([number], columns=list(self.feature_names))
-            columns = FrameColumns.of(frame.select(list(self.feature_names)), self.where)
-            self._kept[group] = columns.numbers(range(len(self.feature_names))).astype(self.dtype, copy=False)
-        return self._kept[group]
+        return row_label(str(self.file), self.names, row, column)
