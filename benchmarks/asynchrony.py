@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from eigenmesh import graphs
-from eigenmesh.data import Covariance, Shards, paper_spectrum, unlike_nodes
+from eigenmesh.data import Covariance, Shards
+from eigenmesh.data.datasets import paper_spectrum, unlike_nodes
 from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.graphs import Weights
 from eigenmesh.iteration import Result
@@ -54,7 +55,7 @@ def conditions(weights: Weights, product_ms: float, faults: tuple[Fault, ...] = 
 
 def play(solver: Solver, seed: int, product_ms: float, faults: tuple[Fault, ...] = ()) -> Simulated:
     shards, truth = shards_of(M, seed)
-    weights = graphs.metropolis(graphs.erdos_renyi(M, seed=seed))
+    weights = graphs.metropolis(graphs.topologies.erdos_renyi(M, seed=seed))
     request = Request(K, solver=solver, tol=TOL, max_rounds=20_000, seed=seed)
     return simulate(request, NodeData(shards, weights), conditions(weights, product_ms, faults), NAMES, truth, seed)
 
@@ -97,7 +98,7 @@ def outages() -> bool:
     for solver in (Deadlines(tol=TOL), Asynchronous(tol=TOL)):
         for for_s in (2.0, 20.0):
             for seed in range(3):
-                graph = graphs.erdos_renyi(M, seed=seed)
+                graph = graphs.topologies.erdos_renyi(M, seed=seed)
                 cut = set(np.random.default_rng(seed).permutation(M)[: 3 * M // 10].tolist())
                 links = [link for link in graph.edges if cut & set(link)]
                 faults = tuple(Fault("stall", 2.0, NAMES[min(link)], NAMES[max(link)], for_s) for link in links)
@@ -138,7 +139,7 @@ def slowed(send: Callable[..., Any], sleep_s: float) -> Callable[..., Any]:
 def on_threads(solver: Solver, send_s: float, product_s: float) -> tuple[float, float, bool]:
     """Seconds, true sine and whether certified, with one of the nodes slowed by sleeps."""
     shards, truth = shards_of(THREADS, 0)
-    weights = graphs.metropolis(graphs.erdos_renyi(THREADS, seed=0))
+    weights = graphs.metropolis(graphs.topologies.erdos_renyi(THREADS, seed=0))
     request = Request(K, solver=solver, tol=1e-6, max_rounds=100_000, seed=0)
     data = NodeData(shards, weights)
 

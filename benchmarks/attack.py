@@ -138,10 +138,10 @@ def narrow(rng: Rng, dtype: str) -> Problem:
     """Samples of a narrow dtype, over its range, with every averaging, on graphs that mix slowly."""
     n_nodes, d = int(rng.integers(2, 33)), int(rng.integers(2, 20))
     graph = (
-        graphs.path(n_nodes),
-        graphs.binary_tree(n_nodes),
+        graphs.topologies.path(n_nodes),
+        graphs.topologies.binary_tree(n_nodes),
         nx.lollipop_graph(max(2, n_nodes // 2), max(1, n_nodes // 2)),
-        graphs.star(n_nodes),
+        graphs.topologies.star(n_nodes),
     )[int(rng.integers(4))]
     rows = gaussian_rows(rng, int(rng.integers(3, 10)) * len(graph) + d, d) + rng.normal(scale=3, size=d)
     kind = np.dtype(dtype)
@@ -158,7 +158,7 @@ def narrow(rng: Rng, dtype: str) -> Problem:
         settings["max_rounds"] = 300_000
     if averaging == "factored":
         # The search for factors takes long on large graphs.
-        settings["topology"] = graph = graphs.path(min(len(graph), 8))
+        settings["topology"] = graph = graphs.topologies.path(min(len(graph), 8))
     if rng.random() < 0.5:
         del settings["tol"]
     return Problem(split_over(rng, rows, len(graph)), int(rng.integers(1, min(d, 5) + 1)), settings)
@@ -330,7 +330,7 @@ def one_way(rng: Rng) -> Problem:
     """Links that go one way, with weights that average or only keep sums."""
     problem = any_problem(rng)
     n_nodes, seed = len(problem.parts), int(rng.integers(10**6))
-    graph = rng.choice([graphs.random_out, graphs.directed_chords])(n_nodes, seed=seed)
+    graph = rng.choice([graphs.topologies.random_out, graphs.topologies.directed_chords])(n_nodes, seed=seed)
     settings = {**problem.settings, "topology": graph, "weights": str(rng.choice(["auto", "push"]))}
     return Problem(problem.parts, problem.n_components, settings)
 
@@ -339,18 +339,18 @@ def changing(rng: Rng) -> Problem:
     """Links that come and go, messages that get lost, late or doubled."""
     problem = any_problem(rng)
     n_nodes, seed = len(problem.parts), int(rng.integers(10**6))
-    graph, up = graphs.erdos_renyi(n_nodes, p=0.7, seed=seed), float(rng.uniform(0.3, 1))
+    graph, up = graphs.topologies.erdos_renyi(n_nodes, p=0.7, seed=seed), float(rng.uniform(0.3, 1))
     network = (
-        graphs.fresh_graphs(n_nodes, up, seed),
-        graphs.fresh_graphs(n_nodes, up, seed, one_way=True),
-        graphs.links_up(graph, up, seed),
-        graphs.dealt_out(graph, 5, seed),
-        graphs.matchings(graph, seed),
-        graphs.over_time(graph),
+        graphs.changing.fresh_graphs(n_nodes, up, seed),
+        graphs.changing.fresh_graphs(n_nodes, up, seed, one_way=True),
+        graphs.changing.links_up(graph, up, seed),
+        graphs.changing.dealt_out(graph, 5, seed),
+        graphs.changing.matchings(graph, seed),
+        graphs.changing.over_time(graph),
     )[int(rng.integers(6))]
     if rng.random() < 0.5:
         loss, twice = rng.uniform([0, 0], [0.4, 0.3]).tolist()
-        network = graphs.lossy(network, loss, int(rng.integers(3)), twice, seed)
+        network = graphs.changing.lossy(network, loss, int(rng.integers(3)), twice, seed)
     settings = {**problem.settings, "topology": network, "max_rounds": int(rng.choice([200, 3000]))}
     return Problem(problem.parts, problem.n_components, settings)
 
@@ -365,7 +365,7 @@ def at_own_pace(rng: Rng) -> Problem:
     """Nodes of any speed that do not wait for each other, over links that are slow and lose messages."""
     problem = any_problem(rng)
     n_nodes, tol = len(problem.parts), problem.settings["tol"]
-    graph = graphs.erdos_renyi(n_nodes, p=0.7, seed=int(rng.integers(10**6)))
+    graph = graphs.topologies.erdos_renyi(n_nodes, p=0.7, seed=int(rng.integers(10**6)))
     kind = AT_OWN_PACE[str(rng.choice(list(AT_OWN_PACE)))]
     # Sometimes the nodes meet far too early or too late.
     settings = {
@@ -428,11 +428,11 @@ def slow_weights(rng: Rng) -> Problem:
     problem = any_problem(rng)
     n_nodes, seed = len(problem.parts), int(rng.integers(10**6))
     graph = (
-        graphs.erdos_renyi(n_nodes, p=0.7, seed=seed),
-        graphs.path(n_nodes),
-        graphs.star(n_nodes),
-        graphs.complete(n_nodes),
-        graphs.random_out(n_nodes, seed=seed),
+        graphs.topologies.erdos_renyi(n_nodes, p=0.7, seed=seed),
+        graphs.topologies.path(n_nodes),
+        graphs.topologies.star(n_nodes),
+        graphs.topologies.complete(n_nodes),
+        graphs.topologies.random_out(n_nodes, seed=seed),
     )[int(rng.integers(5))]
     fast, share = (graphs.balanced if graph.is_directed() else graphs.metropolis)(graph), 10 ** rng.uniform(-10, -1)
     W = (1 - share) * np.eye(n_nodes) + share * fast.matrix
@@ -450,25 +450,25 @@ def few_nodes(rng: Rng) -> Problem:
     """Two or three nodes, over links of every kind: fixed, one way, there now and then, lossy, late, doubled."""
     n_nodes, seed = int(rng.integers(2, 4)), int(rng.integers(10**6))
     up, d = float(rng.uniform(0.2, 1)), int(rng.integers(2, 10))
-    graph = graphs.path(n_nodes) if rng.random() < 0.5 else graphs.complete(n_nodes)
-    ring = graphs.directed_cycle(n_nodes)
+    graph = graphs.topologies.path(n_nodes) if rng.random() < 0.5 else graphs.topologies.complete(n_nodes)
+    ring = graphs.topologies.directed_cycle(n_nodes)
     network = (
         graph,
         ring,
-        graphs.over_time(graph),
-        graphs.links_up(graph, up, seed),
-        graphs.links_up(ring, up, seed),
-        graphs.fresh_graphs(n_nodes, up, seed),
-        graphs.fresh_graphs(n_nodes, up, seed, one_way=True),
-        graphs.dealt_out(graph, 3, seed),
-        graphs.matchings(graph, seed),
+        graphs.changing.over_time(graph),
+        graphs.changing.links_up(graph, up, seed),
+        graphs.changing.links_up(ring, up, seed),
+        graphs.changing.fresh_graphs(n_nodes, up, seed),
+        graphs.changing.fresh_graphs(n_nodes, up, seed, one_way=True),
+        graphs.changing.dealt_out(graph, 3, seed),
+        graphs.changing.matchings(graph, seed),
     )[int(rng.integers(9))]
     settings = {**usual(rng), "topology": network, "max_rounds": int(rng.choice([60, 400, 5000]))}
     settings["solver"] = str(rng.choice([*EXACT, *SLOW, "fast-pca", "tracked-subspace", "tracked-subspace"]))
     if isinstance(network, graphs.NetworkSequence):
         if rng.random() < 0.5:
             loss, twice = rng.uniform([0, 0], [0.5, 0.3]).tolist()
-            settings["topology"] = graphs.lossy(network, loss, int(rng.integers(3)), twice, seed)
+            settings["topology"] = graphs.changing.lossy(network, loss, int(rng.integers(3)), twice, seed)
     elif network is ring:
         settings["weights"] = str(rng.choice(["auto", "push", "pull"]))
     else:

@@ -17,11 +17,13 @@ from rich.table import Table
 
 from eigenmesh import run
 from eigenmesh.averaging import Tree
-from eigenmesh.data import CovarianceKind, Formed, Shards, gaussian, load, paper_spectrum, split_by_name, unlike_nodes
+from eigenmesh.data import CovarianceKind, Formed, Shards, load, split_by_name
+from eigenmesh.data.datasets import gaussian, paper_spectrum, unlike_nodes
 from eigenmesh.experiments.problems import CHANGING
 from eigenmesh.fitting import NodeData, Request, prepare
 from eigenmesh.fitting.networks import network_over
-from eigenmesh.graphs import complete, metropolis
+from eigenmesh.graphs import metropolis
+from eigenmesh.graphs.topologies import complete
 from eigenmesh.metrics import largest_angle
 from eigenmesh.solvers import BlockKrylov, FastPCA, Solver, TrackedSubspace
 

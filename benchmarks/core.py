@@ -42,7 +42,7 @@ def iteration_against_floor() -> None:
         rng = np.random.default_rng(0)
         factors = rng.standard_normal((n_nodes, d, d))
         covariance = Formed(factors @ np.swapaxes(factors, -1, -2) / d)
-        network = Stacked(graphs.metropolis(graphs.erdos_renyi(n_nodes, seed=0)))
+        network = Stacked(graphs.metropolis(graphs.topologies.erdos_renyi(n_nodes, seed=0)))
         solver = FastPCA(step_size=0.01)
         state = solver.init(covariance, network, np.repeat(random_basis(d, k, 0)[np.newaxis], n_nodes, axis=0))
         C, W, X, S = covariance.matrices, network.weights.matrix, state.X, state.S
@@ -76,7 +76,7 @@ def many_nodes() -> None:
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((20 * n_nodes, d)) * np.geomspace(2, 0.2, d)
     shards = Shards.from_array(rows, n_nodes)
-    network = Stacked(graphs.metropolis(graphs.regular(n_nodes, degree=8, seed=0)))
+    network = Stacked(graphs.metropolis(graphs.topologies.regular(n_nodes, degree=8, seed=0)))
     covariance = build_covariance(shards, pooled_moments(shards, network), n_components=k, products=1000)
     result = run(FastPCA(), covariance, network, k, max_rounds=600)
     true = np.linalg.eigh(np.cov(rows, rowvar=False))[1][:, ::-1][:, :k]

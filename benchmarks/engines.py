@@ -126,7 +126,7 @@ def by_hand(exchange, buffers, weights, C, state) -> Callable[[], object]:
 
 
 def network_of(transport) -> Peers:
-    return Peers(graphs.metropolis(graphs.erdos_renyi(RANKS, seed=0)), transport, AllReduce())
+    return Peers(graphs.metropolis(graphs.topologies.erdos_renyi(RANKS, seed=0)), transport, AllReduce())
 
 
 def measure(transport, comm, d: int, k: int, repeats: int) -> Measured:

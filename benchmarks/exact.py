@@ -21,18 +21,8 @@ from truth import leading
 
 from eigenmesh import DecentralizedPCA, graphs, run
 from eigenmesh.averaging import Polynomial, Tree, averaging_by_name
-from eigenmesh.data import (
-    LabelSplit,
-    RandomSplit,
-    Shards,
-    build_covariance,
-    gaussian,
-    load,
-    nearly_equal,
-    paper_spectrum,
-    pooled_moments,
-    unlike_nodes,
-)
+from eigenmesh.data import LabelSplit, RandomSplit, Shards, build_covariance, load, pooled_moments
+from eigenmesh.data.datasets import gaussian, nearly_equal, paper_spectrum, unlike_nodes
 from eigenmesh.errors import UnreadableFileError
 from eigenmesh.fitting import NodeData, Request, fit, plan, prepare
 from eigenmesh.metrics import largest_angle
@@ -126,7 +116,7 @@ def mnist_seeds(seeds: int = 10) -> None:
     for seed in range(seeds):
         for words, split in (("random", RandomSplit(seed)), ("by digit", LabelSplit())):
             shards = Shards.from_array(data.X, 20, split, data.labels)
-            alone = Stacked(graphs.metropolis(graphs.complete(20)))
+            alone = Stacked(graphs.metropolis(graphs.topologies.complete(20)))
             covariance = build_covariance(shards, pooled_moments(shards, alone), products=1000)
             for topology, averaging in (("erdos_renyi", Tree()), ("cycle", Polynomial())):
                 weights = graphs.metropolis(graphs.topology(topology, 20, seed=seed))
@@ -167,7 +157,7 @@ def bytes_of_a_tree() -> None:
     except UnreadableFileError:
         return
     shards, true = Shards.from_array(data.X, 20, RandomSplit(0)), leading(data.X, 10)
-    weights = graphs.metropolis(graphs.erdos_renyi(20, seed=0))
+    weights = graphs.metropolis(graphs.topologies.erdos_renyi(20, seed=0))
     sent = {}
     for solver in (BlockKrylov(), FastPCA(step_size=0.13)):
         network = Stacked(weights, Tree())

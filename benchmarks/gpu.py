@@ -44,7 +44,7 @@ def covariances() -> np.ndarray:
 
 
 def network() -> Stacked:
-    return Stacked(graphs.metropolis(graphs.erdos_renyi(N_NODES, seed=0)))
+    return Stacked(graphs.metropolis(graphs.topologies.erdos_renyi(N_NODES, seed=0)))
 
 
 def microseconds(torch, calls: dict[str, Callable[[], object]]) -> dict[str, float]:

@@ -19,7 +19,8 @@ import urllib.request
 
 import numpy as np
 
-from eigenmesh.data import Shards, gaussian, geometric_spectrum
+from eigenmesh.data import Shards
+from eigenmesh.data.datasets import gaussian, geometric_spectrum
 from eigenmesh.events import Entry, EventLog, LinkTraffic, Record, Started
 from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.graphs import metropolis, topology

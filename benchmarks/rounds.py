@@ -92,7 +92,7 @@ def random_graph_of_diameter_2() -> bool:
     shards, true, most = Shards.from_array(X, 20, LabelSplit(), labels), leading(X, 10), 0
     title = f"MNIST by digit, K = 10, random graphs (p = 0.5) of diameter 2, factored averages: most of {STARTS} starts"
     table = table_of("graph", "products", "their rounds", "all rounds", "bound", "true sin", title=title)
-    drawn = ((seed, graphs.erdos_renyi(20, seed=seed)) for seed in range(10))
+    drawn = ((seed, graphs.topologies.erdos_renyi(20, seed=seed)) for seed in range(10))
     for seed, graph in [pair for pair in drawn if nx.diameter(pair[1]) == 2][:3]:
         runs, _ = certified(shards, graph, 10, Factored())
         rounds = max(run.traffic_by_phase["iterations"].rounds for run in runs)

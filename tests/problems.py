@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenmesh import graphs
-from eigenmesh.data import Formed, Shards, build_covariance, gaussian, pooled_moments, unlike_nodes
+from eigenmesh.data import Formed, Shards, build_covariance, pooled_moments
+from eigenmesh.data.datasets import gaussian, unlike_nodes
 from eigenmesh.networks import Stacked
 
 GRAPHS = ("erdos_renyi", "cycle", "path", "star", "complete")

@@ -10,7 +10,8 @@ import pytest
 from eigenmesh import arrays as _gpu
 from eigenmesh import run
 from eigenmesh.arrays import devices_here, namespace_for, small_work_on_host
-from eigenmesh.data import Shards, build_covariance, geometric_spectrum, pooled_moments
+from eigenmesh.data import Shards, build_covariance, pooled_moments
+from eigenmesh.data.datasets import geometric_spectrum
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import BlockKrylov, FastPCA, TrackedSubspace

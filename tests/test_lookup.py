@@ -8,17 +8,8 @@ import pytest
 
 from eigenmesh import DecentralizedPCA, graphs
 from eigenmesh.averaging import AVERAGINGS, Tree, averaging_by_name
-from eigenmesh.data import (
-    DATASETS,
-    RandomSplit,
-    gaussian,
-    geometric_spectrum,
-    is_dataset,
-    load,
-    missing_policy,
-    split_by_name,
-)
-from eigenmesh.data.datasets import SPECTRA, synthetic
+from eigenmesh.data import DATASETS, RandomSplit, is_dataset, load, missing_policy, split_by_name
+from eigenmesh.data.datasets import SPECTRA, gaussian, geometric_spectrum, synthetic
 from eigenmesh.data.moments import MISSING
 from eigenmesh.data.split import SPLITS
 from eigenmesh.errors import InputError, UnknownNameError
@@ -44,7 +35,7 @@ TABLES = {
     "solver": (SOLVERS, lambda name: Request.parse(solver=name).solver),
     "averaging": (AVERAGINGS, averaging_by_name),
     "topology": (graphs.TOPOLOGIES, lambda name: sorted(graphs.topology(name, 16).edges)),
-    "weights": (graphs.WEIGHTS, lambda name: graphs.weighting(name, graphs.cycle(5)).matrix.tolist()),
+    "weights": (graphs.WEIGHTS, lambda name: graphs.weighting(name, graphs.topologies.cycle(5)).matrix.tolist()),
     "split": (SPLITS, lambda name: split_by_name(with_argument(name))),
     "policy for missing entries": (MISSING, missing_policy),
     "transport": ([name for name, kind in TRANSPORTS.items() if kind.starts_by_name], transport_kind),
@@ -177,7 +168,9 @@ def test_the_estimator_refuses_what_is_neither_a_name_nor_an_object(samples, set
 
 
 def test_objects_are_taken_as_they_are(samples):
-    pca = fitted(samples, solver=FastPCA(), averaging=Tree(), split=RandomSplit(seed=4), topology=graphs.cycle(5))
+    pca = fitted(
+        samples, solver=FastPCA(), averaging=Tree(), split=RandomSplit(seed=4), topology=graphs.topologies.cycle(5)
+    )
     assert pca.result_.solver == "fast-pca"
 
 

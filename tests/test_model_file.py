@@ -15,7 +15,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 
 from eigenmesh import DecentralizedPCA, load_model
-from eigenmesh.data import gaussian, geometric_spectrum
+from eigenmesh.data.datasets import gaussian, geometric_spectrum
 from eigenmesh.errors import InputError, UnknownNameError, UnreadableFileError
 from eigenmesh.model import FORMAT_VERSION, Model, digest_of, read_model, write_model
 

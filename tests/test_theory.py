@@ -86,7 +86,7 @@ def test_for_all_components_the_missing_eigenvalue_is_zero():
 
 def test_predicted_rounds_agree_with_a_run_on_like_nodes():
     values = np.array([1.0, 0.8, 0.6, 0.3, 0.2, 0.1])
-    network = Stacked(graphs.metropolis(graphs.complete(10)))
+    network = Stacked(graphs.metropolis(graphs.topologies.complete(10)))
     covariance = Formed(np.repeat(np.diag(values)[np.newaxis], 10, axis=0))
     result = run(FastPCA(0.5), covariance, network, 3, tol=1e-9, reference=np.eye(6)[:, :3])
     taken = next(record.iteration for record in result.history if record.error < 1e-10)

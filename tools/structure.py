@@ -182,7 +182,7 @@ def path_of_a_masked_sum() -> dict[str, float]:
     from eigenmesh.networks import Peers
     from transports.sites import Sites
 
-    sites, passed = Sites(graphs.path(N_SITES), masked=True), Passed()
+    sites, passed = Sites(graphs.topologies.path(N_SITES), masked=True), Passed()
     begin, end = (threading.Barrier(N_SITES, lambda on=on: setattr(passed, "counting", on)) for on in (True, False))
 
     def average(rank: int) -> None:

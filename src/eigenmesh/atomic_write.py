@@ -1,4 +1,4 @@
-"""Write one file or several, completely or not at all."""
+"""Write one file or several, completely or not at all; and the folder of files that can be made again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import secrets
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -56,6 +57,13 @@ def write_atomically(path: Path, write: Any) -> None:
     """Call ``write(file)`` on a temporary file in the folder of ``path``, then move it there."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
         write(file)
+
+
+def cache_folder() -> Path:
+    """The user's cache: %LOCALAPPDATA% on Windows, otherwise $XDG_CACHE_HOME or ~/.cache."""
+    windows = sys.platform == "win32"
+    variable, usual = ("LOCALAPPDATA", "AppData/Local") if windows else ("XDG_CACHE_HOME", ".cache")
+    return Path(os.environ.get(variable) or Path.home() / usual) / "eigenmesh"
 
 
 def sync_folder(folder: Path) -> None:

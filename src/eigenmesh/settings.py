@@ -23,7 +23,8 @@ from eigenmesh.averaging import AVERAGINGS, Averaging
 from eigenmesh.data import SPLITS, CovarianceKind, Missing, Scaling, Split, missing_policy
 from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.events import BatchChecked, Listener
-from eigenmesh.graphs import TOPOLOGIES, WEIGHTS, NetworkSequence, Weights, is_edge_list
+from eigenmesh.graphs import TOPOLOGIES, WEIGHTS, NetworkSequence, Weights
+from eigenmesh.graphs.topologies import is_edge_list
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_components, require_settings
 from eigenmesh.solvers import SOLVERS, Solver
 from eigenmesh.transports import TRANSPORTS, Transport

@@ -12,16 +12,16 @@ from eigenmesh.networks import Peers, Stacked
 from eigenmesh.transports import run_threads
 
 AT_THE_DIAMETER = {
-    "random .5": graphs.erdos_renyi(20, p=0.5, seed=0),
-    "random .5, diameter 3": graphs.erdos_renyi(20, p=0.5, seed=1),
-    "random .3": graphs.erdos_renyi(20, p=0.3, seed=0),
-    "4-regular": graphs.regular(20, degree=4, seed=0),
-    "small world": graphs.small_world(20, seed=0),
-    "grid 4 x 5": graphs.grid(20),
-    "binary tree": graphs.binary_tree(15),
-    "star": graphs.star(20),
-    "hypercube": graphs.hypercube(16),
-    "random .2, 40 nodes": graphs.erdos_renyi(40, p=0.2, seed=0),
+    "random .5": graphs.topologies.erdos_renyi(20, p=0.5, seed=0),
+    "random .5, diameter 3": graphs.topologies.erdos_renyi(20, p=0.5, seed=1),
+    "random .3": graphs.topologies.erdos_renyi(20, p=0.3, seed=0),
+    "4-regular": graphs.topologies.regular(20, degree=4, seed=0),
+    "small world": graphs.topologies.small_world(20, seed=0),
+    "grid 4 x 5": graphs.topologies.grid(20),
+    "binary tree": graphs.topologies.binary_tree(15),
+    "star": graphs.topologies.star(20),
+    "hypercube": graphs.topologies.hypercube(16),
+    "random .2, 40 nodes": graphs.topologies.erdos_renyi(40, p=0.2, seed=0),
 }
 RANDOM = graphs.metropolis(AT_THE_DIAMETER["random .5"])
 
@@ -60,13 +60,15 @@ def test_factors_stay_on_the_links_and_are_well_conditioned(name):
 
 
 def test_a_polynomial_or_a_tree_takes_over_where_it_needs_no_more_rounds():
-    cycle = graphs.metropolis(graphs.cycle(20))
+    cycle = graphs.metropolis(graphs.topologies.cycle(20))
     assert Factored().prepare(cycle).rounds == Polynomial().prepare(cycle).rounds == 10
-    star = graphs.metropolis(graphs.star(20))
+    star = graphs.metropolis(graphs.topologies.star(20))
     assert Factored().prepare(star).messages == Tree().prepare(star).messages
 
 
-@pytest.mark.parametrize("graph", [nx.lollipop_graph(6, 5), graphs.regular(400, degree=4)], ids=["not found", "large"])
+@pytest.mark.parametrize(
+    "graph", [nx.lollipop_graph(6, 5), graphs.topologies.regular(400, degree=4)], ids=["not found", "large"]
+)
 def test_a_tree_takes_over_where_nothing_is_found(graph, monkeypatch, new_cache):
     monkeypatch.setattr(_factored, "_solve", lambda *of: None)
     weights = graphs.metropolis(graph)

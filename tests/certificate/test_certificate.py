@@ -9,7 +9,8 @@ from eigenmesh.certificate.bounds import find_clusters
 from eigenmesh.certificate.complement import probe_complement
 from eigenmesh.certificate.krylov import LARGEST_CHANCE, KnownComponents
 from eigenmesh.certificate.measured import certify
-from eigenmesh.data import Formed, geometric_spectrum, paper_spectrum
+from eigenmesh.data import Formed
+from eigenmesh.data.datasets import geometric_spectrum, paper_spectrum
 from eigenmesh.metrics import subspace_angle
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import BlockKrylov, FastPCA
@@ -36,7 +37,7 @@ def test_the_bound_holds_and_is_tight_on_200_random_problems():
         k = int(rng.integers(1, d + 1))
         covariance = random_covariances(n_nodes, d, seed=trial)
         averaging = [Tree(), Chebyshev(), Gossip()][trial % 3]
-        network = Stacked(graphs.metropolis(graphs.erdos_renyi(n_nodes, p=0.6, seed=trial)), averaging)
+        network = Stacked(graphs.metropolis(graphs.topologies.erdos_renyi(n_nodes, p=0.6, seed=trial)), averaging)
         values, vectors = exact(covariance)
         # An error that the gaps allow to be told from another eigenvector.
         gap = np.min(values[:k] - np.append(values, -np.inf)[1 : k + 1]) / values[0]
@@ -63,7 +64,7 @@ def test_the_bound_holds_for_what_runs_give_back():
 
 def test_a_missed_direction_is_noticed():
     covariance = random_covariances(6, 20, seed=5)
-    network = Stacked(graphs.metropolis(graphs.cycle(6)))
+    network = Stacked(graphs.metropolis(graphs.topologies.cycle(6)))
     _, vectors = exact(covariance)
     # Exact eigenvectors, residual zero, but not the leading ones.
     X = np.repeat(vectors[np.newaxis, :, [0, 2, 3]], 6, axis=0)
@@ -76,7 +77,7 @@ def test_a_missed_direction_is_noticed():
 @pytest.mark.parametrize("averaging", [Tree(), Chebyshev(), Gossip()], ids=repr)
 def test_the_complement_is_the_next_eigenvalue(averaging):
     covariance = random_covariances(6, 40, seed=8)
-    network = Stacked(graphs.metropolis(graphs.cycle(6)), averaging)
+    network = Stacked(graphs.metropolis(graphs.topologies.cycle(6)), averaging)
     values, vectors = exact(covariance)
     found = KnownComponents(4, values[3], 0.0, 1, 1e-13, 1e-12)
     beyond = probe_complement(covariance, network, vectors[np.newaxis, :, :4], 6, found)
@@ -88,7 +89,7 @@ def test_the_complement_is_the_next_eigenvalue(averaging):
 
 def test_nothing_lies_beyond_all_components():
     covariance = random_covariances(4, 5, seed=1)
-    network = Stacked(graphs.metropolis(graphs.complete(4)))
+    network = Stacked(graphs.metropolis(graphs.topologies.complete(4)))
     _, vectors = exact(covariance)
     certificate = certify(covariance, network, np.repeat(vectors[np.newaxis], 4, axis=0)).certificate
     assert certificate.next_value == -np.inf
@@ -96,7 +97,7 @@ def test_nothing_lies_beyond_all_components():
 
 
 def ring():
-    return Stacked(graphs.metropolis(graphs.cycle(5)))
+    return Stacked(graphs.metropolis(graphs.topologies.cycle(5)))
 
 
 def test_equal_eigenvalues_form_a_cluster_whose_span_is_certain():
@@ -142,7 +143,7 @@ def test_clusters_split_where_the_resolution_allows():
 
 def test_signs_and_order_are_the_same_at_every_node():
     covariance = random_covariances(7, 9, seed=4)
-    network = Stacked(graphs.metropolis(graphs.path(7)), Gossip(1e-6))
+    network = Stacked(graphs.metropolis(graphs.topologies.path(7)), Gossip(1e-6))
     _, vectors = exact(covariance)
     rng = np.random.default_rng(0)
     X = disturbed(vectors[:, [2, 0, 1]], 1e-7, 7, rng)
@@ -192,7 +193,7 @@ def test_a_loose_average_certifies_nothing():
 def test_the_look_beyond_finds_one_direction_among_many():
     values = np.concatenate([[1, 0.9975], np.full(500, 0.9727), np.linspace(0.6, 0, 498)])
     covariance = Formed(np.diag(values)[np.newaxis])
-    network = Stacked(graphs.metropolis(graphs.complete(1)))
+    network = Stacked(graphs.metropolis(graphs.topologies.complete(1)))
     for seed in range(12):
         # The second direction in the place of the first: the first must be found to be missing.
         for column in (0, 1):
@@ -206,5 +207,5 @@ def test_the_same_direction_twice_is_not_certified():
     covariance = Formed(np.broadcast_to(np.diag([3.0, 2, 1, 0.5]), (3, 4, 4)).copy())
     X = np.zeros((3, 4, 2))
     X[:, 0, :] = 1
-    certificate = certify(covariance, Stacked(graphs.metropolis(graphs.complete(3))), X).certificate
+    certificate = certify(covariance, Stacked(graphs.metropolis(graphs.topologies.complete(3))), X).certificate
     assert certificate.error_bound == 1.0

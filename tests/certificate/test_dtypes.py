@@ -12,10 +12,10 @@ from eigenmesh.iteration import StopReason
 
 DTYPES = ("float64", "float32", "float16", "int16", "uint8")
 GRAPHS = {
-    "path": graphs.path(9),
-    "binary tree": graphs.binary_tree(15),
+    "path": graphs.topologies.path(9),
+    "binary tree": graphs.topologies.binary_tree(15),
     "lollipop": nx.lollipop_graph(5, 4),
-    "two nodes": graphs.path(2),
+    "two nodes": graphs.topologies.path(2),
 }
 K = 2
 
@@ -74,11 +74,11 @@ def test_every_averaging_certifies_samples_of_every_dtype(name, dtype, graph):
 @pytest.mark.parametrize("seed", range(5))
 def test_polynomial_averages_of_float32_samples_on_a_tree(seed):
     parts = parts_of("float32", 31, seed)
-    pca = DecentralizedPCA(K, topology=graphs.binary_tree(31), averaging="polynomial").fit(parts)
+    pca = DecentralizedPCA(K, topology=graphs.topologies.binary_tree(31), averaging="polynomial").fit(parts)
     assert_certified(pca, parts)
 
 
 @pytest.mark.parametrize("solver", ["tree-covariance", "block-krylov", "tracked-subspace"])
 def test_the_averaging_chosen_for_a_long_path_certifies_float32_samples(solver):
     parts = parts_of("float32", 100)
-    assert_certified(DecentralizedPCA(K, topology=graphs.path(100), solver=solver).fit(parts), parts)
+    assert_certified(DecentralizedPCA(K, topology=graphs.topologies.path(100), solver=solver).fit(parts), parts)

@@ -28,7 +28,7 @@ def sine_to(space, x):
 @pytest.mark.parametrize("solver", [OrthogonalIteration(), BlockKrylov(), FastPCA()], ids=lambda solver: solver.name)
 def test_an_eigenvalue_that_goes_on_beyond_k_is_certified_by_the_gap_after_it(solver):
     covariance, Q = with_spectrum([1, 1, 0.99, 0.5, 0.3, 0.2, 0.1, 0.05])
-    network = Stacked(graphs.metropolis(graphs.cycle(5)))
+    network = Stacked(graphs.metropolis(graphs.topologies.cycle(5)))
     result = run(solver, covariance, network, 1, tol=1e-4, max_rounds=2000)
     true = max(sine_to(Q[:, :2], x[0] / np.linalg.norm(x[0])) for x in result.node_components)
     assert true <= result.certificate.error_bound
@@ -131,7 +131,7 @@ class Changing(Formed):
 @pytest.mark.parametrize("solver", [BlockKrylov(), OrthogonalIteration()], ids=lambda solver: solver.name)
 def test_samples_that_change_during_a_run_are_noticed(solver):
     covariance, _ = with_spectrum(np.linspace(1, 0.1, 40) ** 2)
-    network = Stacked(graphs.metropolis(graphs.cycle(5)))
+    network = Stacked(graphs.metropolis(graphs.topologies.cycle(5)))
     with pytest.raises(DataError, match="changed during the fit"):
         run(solver, Changing(covariance.matrices), network, 4)
 
@@ -181,7 +181,7 @@ def test_a_direction_that_is_a_mixture_of_eigenvectors_is_not_taken_for_impossib
     d, k = 120, 12
     values = np.concatenate([1 + 1e-4 * np.arange(k, 0, -1), [1.000099999], np.linspace(0.03, 0, d - k - 1)])
     for spectrum in (values, np.where(values > 0.5, 1.0, values)):
-        network = Stacked(graphs.metropolis(graphs.complete(2)))
+        network = Stacked(graphs.metropolis(graphs.topologies.complete(2)))
         covariance = Formed(np.stack([np.diag(spectrum)] * 2))
         result = run(
             BlockKrylov(oversample=1, max_width=52), covariance, network, k, tol=0.1, seed=seed, max_rounds=400
@@ -198,7 +198,7 @@ def test_vectors_between_eigenvectors_are_no_cluster():
     # Halfway between q_1 and q_2, both have the same x^T C x.
     C = np.diag([2.0, 1.0, 0.3, 0.2, 0.1])
     X = np.eye(5)[:, :2] @ np.array([[1, 1], [1, -1]]) / np.sqrt(2)
-    network = Stacked(graphs.metropolis(graphs.complete(2)))
+    network = Stacked(graphs.metropolis(graphs.topologies.complete(2)))
     certificate = certify(Formed(np.stack([C, C])), network, np.stack([X, X])).certificate
     assert certificate.clusters == ()
     assert (certificate.error_bounds >= np.sqrt(0.5) - 1e-12).all()
@@ -225,7 +225,7 @@ def test_what_is_rounded_off_large_means_of_a_stream_counts(settings):
 def test_equal_eigenvalues_end_a_run_that_is_restarted():
     # Residuals at the level of rounding go up and down, and one of many is always smaller than ever before.
     covariance, _ = with_spectrum(np.concatenate([np.ones(12), np.linspace(0.5, 0, 188)]), unlike=0.0)
-    network = Stacked(graphs.metropolis(graphs.complete(5)))
+    network = Stacked(graphs.metropolis(graphs.topologies.complete(5)))
     result = run(BlockKrylov(max_width=60), covariance, network, 10, seed=3, max_rounds=1000)
     assert result.converged
     assert result.certificate.open_cluster
@@ -271,7 +271,9 @@ def test_nodes_whose_averages_differ_do_not_separate_equal_eigenvalues(transport
     for seed in range(0, 6, 2):
         rows = np.vstack([axes, -axes])[np.random.default_rng(seed).permutation(12)]
         settings = {"solver": "tracked-subspace", "max_rounds": 200, "tol": 1e-8, "random_state": seed}
-        pca = DecentralizedPCA(1, topology=graphs.over_time(graphs.cycle(5)), transport=transport, **settings)
+        pca = DecentralizedPCA(
+            1, topology=graphs.changing.over_time(graphs.topologies.cycle(5)), transport=transport, **settings
+        )
         pca.fit(np.split(rows, [6, 7, 9, 11]))
         assert pca.certificate_.open_cluster
         assert np.linalg.norm(pca.node_components_[..., 2:], axis=-1).max() <= pca.certificate_.error_bound <= 1e-8

@@ -18,7 +18,7 @@ from eigenmesh.solvers import BlockKrylov
 from eigenmesh.solvers.base import fresh_directions, random_basis
 from eigenmesh.transports import run_threads
 
-ALONE = Stacked(graphs.metropolis(graphs.complete(1)))
+ALONE = Stacked(graphs.metropolis(graphs.topologies.complete(1)))
 
 
 def gaussian_start(d, k, seed):
@@ -90,7 +90,7 @@ def test_a_run_can_be_repeated_with_its_seed():
 
 
 def test_all_nodes_draw_the_same_seed_and_a_node_that_cheats_is_named():
-    weights = graphs.metropolis(graphs.path(4))
+    weights = graphs.metropolis(graphs.topologies.path(4))
     seeds = [run_threads(4, lambda t: agree_on_seed(Peers(weights, t), b"data %d" % t.rank)) for _ in range(2)]
     assert all(len(set(drawn)) == 1 for drawn in seeds)
     assert seeds[0] != seeds[1]

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eigenmesh.cli import app
-from eigenmesh.data import gaussian, geometric_spectrum
+from eigenmesh.data.datasets import gaussian, geometric_spectrum
 
 
 @pytest.fixture(scope="session")

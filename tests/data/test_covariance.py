@@ -12,17 +12,9 @@ import torch
 from sklearn.preprocessing import StandardScaler
 
 from eigenmesh.arrays import namespace, to_numpy
-from eigenmesh.data import (
-    CovarianceKind,
-    RandomSplit,
-    Shards,
-    build_covariance,
-    choose,
-    gaussian,
-    pooled_moments,
-    power_law_spectrum,
-)
+from eigenmesh.data import CovarianceKind, RandomSplit, Shards, build_covariance, choose, pooled_moments
 from eigenmesh.data.choice import Sizes
+from eigenmesh.data.datasets import gaussian, power_law_spectrum
 from eigenmesh.errors import InputError
 
 SIZES = (30, 2, 75, 11)

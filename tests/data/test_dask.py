@@ -12,7 +12,8 @@ from sklearn.preprocessing import StandardScaler
 
 from eigenmesh import DecentralizedPCA, load_model
 from eigenmesh.coordinators import is_dask
-from eigenmesh.data import CovarianceKind, gaussian, geometric_spectrum
+from eigenmesh.data import CovarianceKind
+from eigenmesh.data.datasets import gaussian, geometric_spectrum
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting import Request, prepare
 from eigenmesh.solvers import FastPCA

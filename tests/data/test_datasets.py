@@ -16,19 +16,22 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from eigenmesh.data import (
-    DATASETS,
+from eigenmesh.data import DATASETS, is_dataset, load
+from eigenmesh.data.archives import cifar10_originals, content_sha256, fetch, find_archive, mnist_originals
+from eigenmesh.data.datasets import (
+    CIFAR10,
+    HAPMAP3,
+    MNIST,
+    cifar10,
     gaussian,
     geometric_spectrum,
-    is_dataset,
-    load,
+    hapmap3,
+    mnist,
     nearly_equal,
     paper_spectrum,
     power_law_spectrum,
     unlike_nodes,
 )
-from eigenmesh.data.archives import cifar10_originals, content_sha256, fetch, find_archive, mnist_originals
-from eigenmesh.data.datasets import CIFAR10, HAPMAP3, MNIST, cifar10, hapmap3, mnist
 from eigenmesh.errors import InputError, UnknownNameError, UnreadableFileError
 
 

@@ -30,7 +30,7 @@ def X():
 
 
 def network():
-    return Stacked(graphs.metropolis(graphs.cycle(N_NODES)))
+    return Stacked(graphs.metropolis(graphs.topologies.cycle(N_NODES)))
 
 
 def shards_of(X, device):
@@ -121,7 +121,7 @@ def test_matrices_of_float32_samples_are_summed_in_float64():
     # 1 + 2^-12 is exact in float32, its square is not; summed in float32 the squares would lose it.
     X = np.tile(np.array([[1 + 2**-12, 0], [-1 - 2**-12, 1]], dtype="float32"), (20_000, 1))
     shards = Shards.from_list([MatrixSource(torch.asarray(X))])
-    moments = moments_of(shards, Stacked(graphs.metropolis(graphs.complete(1))))
+    moments = moments_of(shards, Stacked(graphs.metropolis(graphs.topologies.complete(1))))
     place = Place.named("cpu")
     matrix = build_covariance(shards, moments, kind=CovarianceKind.FORMED, xp=place.xp, device="cpu").matrices[0]
     exact = np.cov(X.astype("float64").T)

@@ -22,7 +22,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from eigenmesh import DecentralizedPCA, StopReason, StreamingPCA, graphs
 from eigenmesh.averaging import Chebyshev
-from eigenmesh.data import Shards, gaussian, geometric_spectrum
+from eigenmesh.data import Shards
+from eigenmesh.data.datasets import gaussian, geometric_spectrum
 from eigenmesh.errors import DataError, GraphError, InputError, UnknownNameError
 from eigenmesh.events import on_record
 from eigenmesh.solvers import FastPCA
@@ -129,7 +130,7 @@ def test_nodes_by_name_and_the_ways_to_give_a_network(digits):
     X, y = digits
     _, vectors = truth(X)
     graph = nx.relabel_nodes(nx.cycle_graph(10), {i: f"site {i}" for i in range(10)})
-    weights = graphs.metropolis(graphs.star(10))
+    weights = graphs.metropolis(graphs.topologies.star(10))
     for topology in (graph, weights, weights.matrix, sparse.csr_array(weights.matrix), "path"):
         ours = DecentralizedPCA(1, topology=topology, averaging=Chebyshev(), solver=FastPCA(), max_rounds=20_000)
         ours.fit(X, nodes=y)

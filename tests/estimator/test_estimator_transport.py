@@ -140,7 +140,7 @@ def test_threads_by_name_are_the_simulation_with_real_messages(settings):
 def test_nodes_keep_their_names_and_the_network_is_kept(parts, transport):
     X, y = load_digits(return_X_y=True)
     names = np.array(["oslo", "bergen", "narvik"])[y % 3]
-    star = graphs.metropolis(graphs.star(3))
+    star = graphs.metropolis(graphs.topologies.star(3))
     fitted = DecentralizedPCA(2, topology=star, transport=transport).fit(X, nodes=names)
     assert fitted.node_names_ == ("bergen", "narvik", "oslo")
     assert fitted.weights_ is star

@@ -10,7 +10,7 @@ from sklearn.decomposition import PCA, IncrementalPCA
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from eigenmesh import DecentralizedPCA, StreamingPCA
-from eigenmesh.data import gaussian, power_law_spectrum
+from eigenmesh.data.datasets import gaussian, power_law_spectrum
 from eigenmesh.data.stream import RunningCovariance, RunningRows, RunningScatter
 from eigenmesh.errors import DataError, InputError, TooFewSamplesError
 from problems import angles

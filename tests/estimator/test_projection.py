@@ -9,7 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from eigenmesh import DecentralizedPCA
-from eigenmesh.data import gaussian, geometric_spectrum
+from eigenmesh.data.datasets import gaussian, geometric_spectrum
 from eigenmesh.errors import InputError
 
 X = gaussian(geometric_spectrum(8, 3, 0.5, ratio=0.7), 300, seed=1, mean=np.arange(8.0)) * np.geomspace(1, 10, 8)

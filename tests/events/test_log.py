@@ -9,7 +9,8 @@ from eigenmesh.averaging import Polynomial, Tree
 from eigenmesh.data import Shards
 from eigenmesh.events import BoundCertified, EventLog, LinkTraffic, Record, Started, on_record
 from eigenmesh.fitting import NodeData, Request, fit, fit_at_every_node, prepare
-from eigenmesh.graphs import metropolis, path
+from eigenmesh.graphs import metropolis
+from eigenmesh.graphs.topologies import path
 from eigenmesh.transports import TRANSPORTS
 
 

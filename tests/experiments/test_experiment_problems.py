@@ -51,7 +51,7 @@ def test_unit_scale_makes_the_largest_eigenvalue_one_and_labels_stay_together():
     assert np.linalg.eigvalsh(comparison.prepared.covariance.matrices.mean(axis=0))[-1] == pytest.approx(1.0)
     digits = load("digits")
     shards = Shards.from_array(digits.X, 10, LabelSplit(), digits.labels)
-    moments = pooled_moments(shards, Stacked(graphs.metropolis(graphs.complete(10))))
+    moments = pooled_moments(shards, Stacked(graphs.metropolis(graphs.topologies.complete(10))))
     expected = build_covariance(shards, moments, kind=CovarianceKind.FORMED).matrices
     ratio = expected / np.where(
         comparison.prepared.covariance.matrices == 0, 1, comparison.prepared.covariance.matrices
@@ -63,7 +63,7 @@ def test_unit_scale_makes_the_largest_eigenvalue_one_and_labels_stay_together():
 def test_pooled_operator_and_lanczos_give_the_same_truth(monkeypatch):
     rng = np.random.default_rng(0)
     shards = Shards.from_array(rng.standard_normal((200, 30)) * np.geomspace(3, 0.1, 30), 4)
-    moments = pooled_moments(shards, Stacked(graphs.metropolis(graphs.cycle(4))))
+    moments = pooled_moments(shards, Stacked(graphs.metropolis(graphs.topologies.cycle(4))))
     formed, free = (
         build_covariance(shards, moments, kind=kind) for kind in (CovarianceKind.FORMED, CovarianceKind.MATRIX_FREE)
     )

@@ -8,20 +8,21 @@ import pytest
 
 from eigenmesh import DecentralizedPCA, graphs
 from eigenmesh.averaging import PushSum, Tree
-from eigenmesh.data import Shards, geometric_spectrum
+from eigenmesh.data import Shards
+from eigenmesh.data.datasets import geometric_spectrum
 from eigenmesh.errors import InputError
 from eigenmesh.fitting import NodeData, Request, plan
 from eigenmesh.solvers import SOLVERS
 from problems import angles, make_problem
 
 M, K = 8, 3
-ER = graphs.erdos_renyi(M, seed=1)
-CHANGING = graphs.links_up(ER, 0.6, seed=1)
+ER = graphs.topologies.erdos_renyi(M, seed=1)
+CHANGING = graphs.changing.links_up(ER, 0.6, seed=1)
 PROBLEM = make_problem(geometric_spectrum(12, K, 0.7), M, unlike=True)
 
 
 @pytest.mark.parametrize("solver", ["auto", "tracked-subspace"])
-@pytest.mark.parametrize("network", [CHANGING, graphs.lossy(ER, 0.2, delay=1)], ids=["links up", "lossy"])
+@pytest.mark.parametrize("network", [CHANGING, graphs.changing.lossy(ER, 0.2, delay=1)], ids=["links up", "lossy"])
 def test_a_fit_is_that_of_the_pooled_data(network, solver):
     pca = DecentralizedPCA(K, topology=network, solver=solver, random_state=0).fit(PROBLEM.parts)
     true = angles(pca.result_.node_components, PROBLEM.vectors).max(axis=0)
@@ -63,7 +64,7 @@ def test_what_needs_a_network_that_stays_is_refused(settings, message):
     ("network", "words"),
     [
         (CHANGING, r"sent again until they arrive block-krylov would take about \d+ rounds.*which is less"),
-        (graphs.lossy(graphs.fresh_graphs(M, 0.2), 0.3), r"would take about \d+ rounds"),
+        (graphs.changing.lossy(graphs.changing.fresh_graphs(M, 0.2), 0.3), r"would take about \d+ rounds"),
     ],
     ids=["links up", "lossy"],
 )
@@ -88,7 +89,7 @@ NEEDS_ALL_MESSAGES = NEEDS_FIXED_WEIGHTS | {"dsa", "fast-pca"}
 
 @pytest.mark.parametrize(
     ("network", "refused"),
-    [(CHANGING, NEEDS_FIXED_WEIGHTS), (graphs.lossy(ER, 0.2), NEEDS_ALL_MESSAGES)],
+    [(CHANGING, NEEDS_FIXED_WEIGHTS), (graphs.changing.lossy(ER, 0.2), NEEDS_ALL_MESSAGES)],
     ids=["links up", "lossy"],
 )
 @pytest.mark.parametrize("solver", sorted(SOLVERS))

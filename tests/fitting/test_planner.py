@@ -11,7 +11,8 @@ from sklearn.datasets import load_digits
 
 from eigenmesh import Costs, DecentralizedPCA, graphs
 from eigenmesh.averaging import AVERAGINGS, AllReduce, Chebyshev, Factored, Polynomial, Tree
-from eigenmesh.data import RandomSplit, Shards, gaussian, geometric_spectrum, load, paper_spectrum, power_law_spectrum
+from eigenmesh.data import RandomSplit, Shards, load
+from eigenmesh.data.datasets import gaussian, geometric_spectrum, paper_spectrum, power_law_spectrum
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting import NodeData, Request, Workload, choose_method, fit, plan, prepare, quick_forecast
 from eigenmesh.fitting.networks import Prices, RecordingNetwork
@@ -190,7 +191,7 @@ def test_every_node_of_a_transport_plans_what_the_fit_does(digits, topology, sol
 
 def test_a_node_with_too_few_samples_plans_on_made_up_ones(digits):
     X = digits[0][:100, 20:40]
-    shards, weights = Shards.from_list([X, X[:2] + 1.0]), graphs.metropolis(graphs.path(2))
+    shards, weights = Shards.from_list([X, X[:2] + 1.0]), graphs.metropolis(graphs.topologies.path(2))
 
     def node(transport):
         return plan(Request(4), NodeData(shards.take([transport.rank]), weights, transport))
@@ -241,7 +242,7 @@ def test_what_shows_covariances_is_listed_but_never_taken(digits):
 
 
 def test_what_the_weights_do_not_suit_is_left_out(digits):
-    data = replace(data_of(digits[0]), weights=graphs.pull(graphs.random_out(10, seed=0)))
+    data = replace(data_of(digits[0]), weights=graphs.pull(graphs.topologies.random_out(10, seed=0)))
     planned = plan(Request(2, seed=0), data)
     assert planned.best.solver == "block-krylov"
     assert "tracked-subspace" not in {line.solver for line in planned.forecasts}
@@ -269,14 +270,14 @@ def test_little_memory_makes_the_basis_narrow_and_too_little_is_said(digits):
 
 
 def test_unless_asked_nodes_average_in_ways_that_give_all_the_same_bits():
-    for graph in (graphs.cycle(20), graphs.erdos_renyi(20)):
+    for graph in (graphs.topologies.cycle(20), graphs.topologies.erdos_renyi(20)):
         workload = Workload(graphs.metropolis(graph), 20, 5)
         assert choose_method(workload, Costs())[1] == Tree()
         assert choose_method(workload._replace(has_all_reduce=True), Costs())[1] == AllReduce()
 
 
 def test_a_round_lasts_as_long_as_its_busiest_node_sends():
-    weights = graphs.metropolis(graphs.erdos_renyi(20))
+    weights = graphs.metropolis(graphs.topologies.erdos_renyi(20))
     tree, factored = (kind().prepare(weights) for kind in (Tree, Factored))
     degree = max(degree for _, degree in weights.graph.degree)
     assert factored.in_turn == factored.rounds * degree

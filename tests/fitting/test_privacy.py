@@ -81,7 +81,7 @@ HEARD = {
 @pytest.mark.parametrize("what", HEARD)
 def test_sums_after_a_lie_are_noise_whatever_it_was_about(what, lies):
     """On a path of three the node in the middle is the root; what it lies about is all that a node can hear."""
-    values, weights = np.random.default_rng(2).standard_normal((3, 1, 50)), graphs.metropolis(graphs.path(3))
+    values, weights = np.random.default_rng(2).standard_normal((3, 1, 50)), graphs.metropolis(graphs.topologies.path(3))
 
     def work(transport):
         if transport.rank == 1:

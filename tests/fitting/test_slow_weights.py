@@ -6,12 +6,12 @@ import pytest
 
 from eigenmesh import DecentralizedPCA, graphs
 from eigenmesh.averaging import Chebyshev, Polynomial
-from eigenmesh.data import geometric_spectrum
+from eigenmesh.data.datasets import geometric_spectrum
 from eigenmesh.errors import InputError
 from problems import angles, make_problem
 
 M, K = 8, 2
-GRAPH = graphs.erdos_renyi(M, p=0.6, seed=1)
+GRAPH = graphs.topologies.erdos_renyi(M, p=0.6, seed=1)
 PROBLEM = make_problem(geometric_spectrum(8, K, 0.7), M, unlike=True)
 
 

@@ -44,7 +44,7 @@ def test_weights_sum_to_one_as_they_say_and_lie_on_the_links(graph):
 @pytest.mark.parametrize("seed", range(3))
 def test_diameter_and_centre_are_those_of_a_search_from_every_node(dense_nodes, seed, monkeypatch):
     monkeypatch.setattr(_distances, "DENSE_NODES", dense_nodes)
-    graph = graphs.random_out(40, degree=2, seed=seed)
+    graph = graphs.topologies.random_out(40, degree=2, seed=seed)
     away = nx.eccentricity(graph)
     towards = nx.eccentricity(graph.reverse())
     spectrum = graphs.push(graph).spectrum
@@ -53,30 +53,32 @@ def test_diameter_and_centre_are_those_of_a_search_from_every_node(dense_nodes, 
 
 
 def test_topologies():
-    assert nx.diameter(graphs.directed_cycle(9)) == 8
-    assert set(dict(graphs.random_out(20).out_degree).values()) == {3}
-    chords = graphs.directed_chords(20, seed=1)
+    assert nx.diameter(graphs.topologies.directed_cycle(9)) == 8
+    assert set(dict(graphs.topologies.random_out(20).out_degree).values()) == {3}
+    chords = graphs.topologies.directed_chords(20, seed=1)
     assert chords.number_of_edges() == 30
     assert all(chords.has_edge(node, (node + 1) % 20) for node in range(20))
-    assert graphs.random_out(1).number_of_nodes() == graphs.directed_cycle(1).number_of_nodes() == 1
+    assert (
+        graphs.topologies.random_out(1).number_of_nodes() == graphs.topologies.directed_cycle(1).number_of_nodes() == 1
+    )
     with pytest.raises(GraphError, match="chords=1000 must be from 0 to 8 on 4 nodes"):
-        graphs.directed_chords(4, chords=1000)
+        graphs.topologies.directed_chords(4, chords=1000)
     with pytest.raises(GraphError, match="degree=4 must be from 1 to 3"):
-        graphs.random_out(4, degree=4)
+        graphs.topologies.random_out(4, degree=4)
 
 
 def test_the_usual_weights_follow_the_links():
-    one_way, both = graphs.random_out(6), graphs.cycle(6)
+    one_way, both = graphs.topologies.random_out(6), graphs.topologies.cycle(6)
     np.testing.assert_array_equal(graphs.weighting("auto", one_way).matrix, graphs.balanced(one_way).matrix)
     np.testing.assert_array_equal(graphs.weighting("auto", both).matrix, graphs.metropolis(both).matrix)
     pushed = np.array([[2, 3, 3], [2, 3, 0], [2, 0, 3]]) / 6
-    np.testing.assert_allclose(graphs.push(graphs.star(3)).matrix, pushed)
+    np.testing.assert_allclose(graphs.push(graphs.topologies.star(3)).matrix, pushed)
 
 
 @pytest.mark.parametrize("rule", ["metropolis", "max_degree", "best_constant"])
 def test_rules_for_both_ways_say_what_to_use(rule):
     with pytest.raises(GraphError, match=r"need links that go both ways.*use weights=.balanced"):
-        graphs.weighting(rule, graphs.directed_cycle(4))
+        graphs.weighting(rule, graphs.topologies.directed_cycle(4))
 
 
 def test_a_graph_with_no_way_back_is_refused_and_its_parts_are_named():
@@ -86,9 +88,9 @@ def test_a_graph_with_no_way_back_is_refused_and_its_parts_are_named():
 
 
 def test_matrices_of_one_way_links():
-    weights = graphs.from_matrix(graphs.balanced(graphs.random_out(7)).matrix)
+    weights = graphs.from_matrix(graphs.balanced(graphs.topologies.random_out(7)).matrix)
     assert weights.graph.is_directed()
-    assert set(weights.graph.edges) == set(graphs.random_out(7).edges)
+    assert set(weights.graph.edges) == set(graphs.topologies.random_out(7).edges)
     wrong = weights.matrix.copy()
     wrong[0, 0] += 0.5
     with pytest.raises(GraphError, match=r"neither all rows nor all columns.*row 0 is off by 0\.5.*balanced\(graph\)"):

@@ -4,7 +4,8 @@ import pytest
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.errors import GraphError, UnreadableFileError
-from eigenmesh.graphs import from_edge_list, from_networkx, metropolis, require_connected
+from eigenmesh.graphs import from_edge_list, from_networkx, metropolis
+from eigenmesh.graphs.topologies import require_connected
 
 
 def names(graph):

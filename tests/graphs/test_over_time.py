@@ -9,16 +9,16 @@ from eigenmesh import graphs
 from eigenmesh.errors import GraphError
 from eigenmesh.graphs import NetworkSequence
 
-ER = graphs.erdos_renyi(12, seed=1)
+ER = graphs.topologies.erdos_renyi(12, seed=1)
 SEQUENCES = {
-    "static": graphs.over_time(ER),
-    "one way": graphs.over_time(graphs.random_out(12)),
-    "links up": graphs.links_up(ER, 0.5, seed=1),
-    "one-way links up": graphs.links_up(graphs.random_out(12), 0.5, seed=1),
-    "fresh": graphs.fresh_graphs(12, 0.2),
-    "fresh one way": graphs.fresh_graphs(12, 0.2, one_way=True),
-    "dealt out": graphs.dealt_out(ER, 5),
-    "matchings": graphs.matchings(ER),
+    "static": graphs.changing.over_time(ER),
+    "one way": graphs.changing.over_time(graphs.topologies.random_out(12)),
+    "links up": graphs.changing.links_up(ER, 0.5, seed=1),
+    "one-way links up": graphs.changing.links_up(graphs.topologies.random_out(12), 0.5, seed=1),
+    "fresh": graphs.changing.fresh_graphs(12, 0.2),
+    "fresh one way": graphs.changing.fresh_graphs(12, 0.2, one_way=True),
+    "dealt out": graphs.changing.dealt_out(ER, 5),
+    "matchings": graphs.changing.matchings(ER),
     "function": NetworkSequence(12, lambda round_: nx.path_graph(12) if round_ % 2 else nx.empty_graph(12)),
 }
 
@@ -37,7 +37,7 @@ def test_weights_of_every_round_keep_sums_and_depend_on_the_round_alone(name):
 
 def test_a_network_that_stays_has_its_usual_weights():
     np.testing.assert_allclose(SEQUENCES["static"].weights_at(7), graphs.metropolis(ER).matrix, rtol=0, atol=1e-15)
-    one_way = graphs.random_out(12)
+    one_way = graphs.topologies.random_out(12)
     np.testing.assert_allclose(SEQUENCES["one way"].weights_at(0), graphs.push(one_way).matrix, rtol=0, atol=1e-15)
 
 
@@ -56,32 +56,35 @@ def test_links_of_a_round():
 
 
 def test_what_happens_to_messages():
-    sequence = graphs.lossy(ER, loss=0.3, delay=2, duplicates=0.5, seed=1)
+    sequence = graphs.changing.lossy(ER, loss=0.3, delay=2, duplicates=0.5, seed=1)
     first, second = (np.stack([sequence.arrivals(t)[copy] for t in range(100)]) for copy in (0, 1))
     assert (first >= 0).mean() == pytest.approx(0.7, abs=0.02)
     assert (second >= 0).mean() == pytest.approx(0.35, abs=0.02)
     assert set(np.unique(first)) == {-1, 0, 1, 2}
-    assert graphs.lossy(ER, loss=0.0).reliable
+    assert graphs.changing.lossy(ER, loss=0.0).reliable
     assert not sequence.reliable
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: graphs.lossy(ER, loss=1.0), "loss=1.0 must be at least 0 and below 1"),
-        (lambda: graphs.lossy(ER, loss=0.1, delay=-1), "delay=-1 must be a whole number of rounds"),
-        (lambda: graphs.lossy(ER, duplicates=2.0), "duplicates=2.0 must be a share"),
-        (lambda: graphs.links_up(ER, 0.0), "probability=0.0 must be above 0"),
-        (lambda: graphs.fresh_graphs(5, p=0), "p=0 must be a probability above 0"),
-        (lambda: graphs.lossy(ER, loss=float("nan")), "loss=nan must be at least 0 and below 1"),
-        (lambda: graphs.lossy(ER, loss="half"), "loss='half' must be at least 0 and below 1"),
-        (lambda: graphs.lossy(ER, delay=0.5), "delay=0.5 must be a whole number of rounds"),
-        (lambda: graphs.fresh_graphs(2.5), "n_nodes=2.5 must be a whole number"),
-        (lambda: graphs.dealt_out(ER, 0), "rounds=0 must be a whole number"),
-        (lambda: graphs.periodic([nx.cycle_graph(4), nx.cycle_graph(5)]), "have 4 to 5 nodes; give all the same"),
+        (lambda: graphs.changing.lossy(ER, loss=1.0), "loss=1.0 must be at least 0 and below 1"),
+        (lambda: graphs.changing.lossy(ER, loss=0.1, delay=-1), "delay=-1 must be a whole number of rounds"),
+        (lambda: graphs.changing.lossy(ER, duplicates=2.0), "duplicates=2.0 must be a share"),
+        (lambda: graphs.changing.links_up(ER, 0.0), "probability=0.0 must be above 0"),
+        (lambda: graphs.changing.fresh_graphs(5, p=0), "p=0 must be a probability above 0"),
+        (lambda: graphs.changing.lossy(ER, loss=float("nan")), "loss=nan must be at least 0 and below 1"),
+        (lambda: graphs.changing.lossy(ER, loss="half"), "loss='half' must be at least 0 and below 1"),
+        (lambda: graphs.changing.lossy(ER, delay=0.5), "delay=0.5 must be a whole number of rounds"),
+        (lambda: graphs.changing.fresh_graphs(2.5), "n_nodes=2.5 must be a whole number"),
+        (lambda: graphs.changing.dealt_out(ER, 0), "rounds=0 must be a whole number"),
+        (
+            lambda: graphs.changing.periodic([nx.cycle_graph(4), nx.cycle_graph(5)]),
+            "have 4 to 5 nodes; give all the same",
+        ),
         (lambda: NetworkSequence(4, nx.cycle_graph(4)), r"must be a function of the round; .* use over_time\(graph\)"),
-        (lambda: graphs.periodic([]), "at least 1 graph"),
-        (lambda: graphs.matchings(graphs.directed_cycle(4)), "links that go both ways"),
+        (lambda: graphs.changing.periodic([]), "at least 1 graph"),
+        (lambda: graphs.changing.matchings(graphs.topologies.directed_cycle(4)), "links that go both ways"),
         (lambda: NetworkSequence(0, lambda t: nx.empty_graph(0)), "n_nodes=0 must be a whole number of at least 1"),
         (lambda: NetworkSequence(3, lambda t: nx.path_graph(4)).weights_at(2), r"round 2 has links of shape \(4, 4\)"),
         (lambda: NetworkSequence(2, lambda t: np.tri(2)).weights_at(0), "one-way links; set one_way=True"),
@@ -93,7 +96,7 @@ def test_sequences_that_cannot_be(make, message):
 
 
 def test_a_notebook_shows_the_first_rounds():
-    shown = graphs.lossy(SEQUENCES["function"], loss=0.1, delay=2)._repr_html_()
+    shown = graphs.changing.lossy(SEQUENCES["function"], loss=0.1, delay=2)._repr_html_()
     assert "12 nodes; links go both ways, 10% lost, up to 2 rounds late" in shown
     assert [picture.count("<line") for picture in shown.split("<svg")[1:]] == [0, 11, 0]
     assert '<line x1="' in SEQUENCES["one way"]._repr_html_()

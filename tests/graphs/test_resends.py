@@ -13,14 +13,14 @@ from eigenmesh.graphs.changing import tree_rounds
 def test_where_every_message_arrives_it_is_the_usual_tree(name):
     graph = graphs.topology(name, 12)
     usual = Tree().prepare(graphs.weighting("auto", graph)).rounds
-    assert tree_rounds(graphs.over_time(graph)) == usual
+    assert tree_rounds(graphs.changing.over_time(graph)) == usual
 
 
 def test_a_wait_is_as_long_as_chance_makes_it():
     # Two nodes: the first success of a coin, there and back. Three in a star: the later of two coins.
-    assert tree_rounds(graphs.lossy(graphs.path(2), 0.75)) == pytest.approx(2 * 4)
-    assert tree_rounds(graphs.lossy(graphs.star(3), 0.5)) == pytest.approx(2 * (2 + 2 - 4 / 3))
-    up = tree_rounds(graphs.links_up(graphs.path(2), 0.5, seed=1))
+    assert tree_rounds(graphs.changing.lossy(graphs.topologies.path(2), 0.75)) == pytest.approx(2 * 4)
+    assert tree_rounds(graphs.changing.lossy(graphs.topologies.star(3), 0.5)) == pytest.approx(2 * (2 + 2 - 4 / 3))
+    up = tree_rounds(graphs.changing.links_up(graphs.topologies.path(2), 0.5, seed=1))
     assert up == pytest.approx(2 * 2, rel=0.3)
 
 

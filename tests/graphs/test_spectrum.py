@@ -12,24 +12,16 @@ from eigenmesh.errors import GraphError, InputError
 from eigenmesh.graphs import (
     Spectrum,
     best_constant,
-    complete,
-    cycle,
-    diameter,
     eigenvalues,
     from_matrix,
-    grid,
-    hypercube,
-    laplacian_extremes,
     max_degree,
     metropolis,
-    path,
-    regular,
     rounds_to_average,
     spectrum,
-    star,
     topology,
 )
-from eigenmesh.graphs.topologies import TWO_WAY
+from eigenmesh.graphs.eigenvalues import diameter, laplacian_extremes
+from eigenmesh.graphs.topologies import TWO_WAY, complete, cycle, grid, hypercube, path, regular, star
 from eigenmesh.graphs.weights import BOTH_WAYS
 
 

@@ -12,21 +12,15 @@ from eigenmesh.errors import GraphError, UnknownNameError
 from eigenmesh.graphs import (
     Weights,
     best_constant,
-    complete,
-    cycle,
     from_matrix,
     from_networkx,
     lazy,
     max_degree,
     metropolis,
-    path,
-    random_geometric,
-    regular,
-    star,
     topology,
     weighting,
 )
-from eigenmesh.graphs.topologies import TWO_WAY
+from eigenmesh.graphs.topologies import TWO_WAY, complete, cycle, path, random_geometric, regular, star
 
 BOTH_WAYS = [metropolis, max_degree, best_constant]
 BUILDS = [*BOTH_WAYS, lambda graph: lazy(metropolis(graph))]

@@ -58,7 +58,7 @@ class Tracer:
 
 def make(device="cpu", n_nodes=5, dtype="float64", unlike=0.3):
     covariance, axes = with_spectrum(VALUES, n_nodes=n_nodes, unlike=unlike)
-    weights = graphs.metropolis(graphs.cycle(n_nodes))
+    weights = graphs.metropolis(graphs.topologies.cycle(n_nodes))
     matrices = torch.asarray(covariance.matrices.astype(dtype), device=device)
     return Formed(matrices), Stacked(weights), axes
 
@@ -366,7 +366,7 @@ def test_a_run_on_the_gpu_gives_the_angles_of_numpy(solver):
 def test_many_nodes_with_factors_on_the_gpu(n_nodes):
     rng = np.random.default_rng(0)
     rows = [rng.standard_normal((30, 8)) * np.sqrt(VALUES) for _ in range(n_nodes)]
-    network = Stacked(graphs.metropolis(graphs.regular(n_nodes, degree=6, seed=0)))
+    network = Stacked(graphs.metropolis(graphs.topologies.regular(n_nodes, degree=6, seed=0)))
     centring = Centring(np.zeros(8))
     expected = run(FastPCA(), MatrixFree(tuple(rows), centring), Stacked(network.weights), 3, max_rounds=100)
     there = MatrixFree(tuple(torch.asarray(part, device="cuda") for part in rows), centring, Place.named("cuda"))

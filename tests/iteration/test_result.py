@@ -59,7 +59,7 @@ def test_reprs_are_short(pca):
     assert repr(pca.certificate_) == (
         f"Certificate(n_components=3, error_bound={bound:.2g}, chance={chance:.1g}, clusters=(), warnings=0)"
     )
-    assert repr(graphs.metropolis(graphs.complete(3))).startswith("Weights(n_nodes=3, edges=3, beta=")
+    assert repr(graphs.metropolis(graphs.topologies.complete(3))).startswith("Weights(n_nodes=3, edges=3, beta=")
 
 
 def test_a_plan_shows_the_best_of_its_forecasts(pca):

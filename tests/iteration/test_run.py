@@ -5,7 +5,8 @@ import pytest
 
 from eigenmesh import graphs, run
 from eigenmesh.averaging import Chebyshev
-from eigenmesh.data import Shards, build_covariance, gaussian, geometric_spectrum, paper_spectrum, pooled_moments
+from eigenmesh.data import Shards, build_covariance, pooled_moments
+from eigenmesh.data.datasets import gaussian, geometric_spectrum, paper_spectrum
 from eigenmesh.errors import InputError
 from eigenmesh.events import EventLog, on_record
 from eigenmesh.iteration.stopping import CertificateGate, StallDetector, StopReason
@@ -57,7 +58,7 @@ def test_thousands_of_nodes_on_a_sparse_graph():
     n_nodes = 2000
     rows = gaussian(np.array([4.0, 2.0, 0.5, 0.4, 0.3]), 3 * n_nodes, seed=1)
     shards = Shards.from_array(rows, n_nodes)
-    network = Stacked(graphs.metropolis(graphs.regular(n_nodes, degree=8, seed=0)))
+    network = Stacked(graphs.metropolis(graphs.topologies.regular(n_nodes, degree=8, seed=0)))
     result = run(FastPCA(), build_covariance(shards, pooled_moments(shards, network)), network, 2, max_rounds=3000)
     _, vectors = np.linalg.eigh(np.cov(rows, rowvar=False))
     assert np.isfinite(result.node_components).all()

@@ -15,11 +15,11 @@ from eigenmesh.transports import Transport
 
 SIZES = (9, 4, 12, 7)
 GRAPHS = {
-    "path": graphs.path(4),
-    "star": graphs.star(4),
-    "cycle": graphs.cycle(4),
+    "path": graphs.topologies.path(4),
+    "star": graphs.topologies.star(4),
+    "cycle": graphs.topologies.cycle(4),
     "complete but one": graphs.topology("erdos_renyi", 4, seed=2),
-    "one-way": graphs.directed_cycle(4),
+    "one-way": graphs.topologies.directed_cycle(4),
 }
 SETTINGS = {"n_components": 2, "random_state": 3, "tol": 1e-4, "max_rounds": 10}
 

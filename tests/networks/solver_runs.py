@@ -8,7 +8,8 @@ import numpy as np
 
 from eigenmesh import DecentralizedPCA, graphs, run
 from eigenmesh.averaging import AllReduce, Integers, Tree
-from eigenmesh.data import Shards, build_covariance, geometric_spectrum, pooled_moments
+from eigenmesh.data import Shards, build_covariance, pooled_moments
+from eigenmesh.data.datasets import geometric_spectrum
 from eigenmesh.networks import Network, Peers, Stacked
 from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, TrackedSubspace
 from eigenmesh.transports import Transport
@@ -33,10 +34,10 @@ FITS = {
     "fit-push-pull": {
         "averaging": "tree",
         "solver": "fast-pca",
-        "topology": graphs.push(graphs.random_out(4, degree=2)),
+        "topology": graphs.push(graphs.topologies.random_out(4, degree=2)),
         "tol": 1e-3,
     },
-    "fit-changing": {"topology": graphs.fresh_graphs(4, 0.6, one_way=True)},
+    "fit-changing": {"topology": graphs.changing.fresh_graphs(4, 0.6, one_way=True)},
     "fit-fast-pca": {"averaging": "chebyshev", "solver": "fast-pca", "tol": 1e-3},
 }
 

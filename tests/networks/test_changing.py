@@ -7,7 +7,7 @@ import pytest
 from eigenmesh import graphs, run
 from eigenmesh.averaging import PushSum
 from eigenmesh.averaging.spectral import Probes
-from eigenmesh.data import geometric_spectrum
+from eigenmesh.data.datasets import geometric_spectrum
 from eigenmesh.errors import GraphError, InputError
 from eigenmesh.graphs import NetworkSequence
 from eigenmesh.networks import Changing, Stacked, Traffic
@@ -17,15 +17,17 @@ from eigenmesh.solvers import SDOT, BlockKrylov, DeEPCA, FastPCA, TrackedSubspac
 from problems import make_problem
 
 M = 12
-ER = graphs.erdos_renyi(M, seed=1)
+ER = graphs.topologies.erdos_renyi(M, seed=1)
 NETWORKS = {
-    "one way": graphs.over_time(graphs.random_out(M)),
-    "links up": graphs.links_up(ER, 0.4, seed=1),
-    "fresh one way": graphs.fresh_graphs(M, 0.3, one_way=True),
-    "over 5 rounds": graphs.dealt_out(ER, 5),
-    "matchings": graphs.matchings(ER),
-    "loss": graphs.lossy(ER, 0.3),
-    "all that can be": graphs.lossy(graphs.links_up(graphs.random_out(M), 0.8), 0.2, delay=3, duplicates=0.3),
+    "one way": graphs.changing.over_time(graphs.topologies.random_out(M)),
+    "links up": graphs.changing.links_up(ER, 0.4, seed=1),
+    "fresh one way": graphs.changing.fresh_graphs(M, 0.3, one_way=True),
+    "over 5 rounds": graphs.changing.dealt_out(ER, 5),
+    "matchings": graphs.changing.matchings(ER),
+    "loss": graphs.changing.lossy(ER, 0.3),
+    "all that can be": graphs.changing.lossy(
+        graphs.changing.links_up(graphs.topologies.random_out(M), 0.8), 0.2, delay=3, duplicates=0.3
+    ),
 }
 
 
@@ -61,7 +63,7 @@ def test_values_that_travel_with_mixes_are_known_to_all_in_time(name):
 
 
 def test_running_sums_lose_nothing_and_are_a_plain_reading_of_the_equations():
-    sequence = graphs.lossy(graphs.links_up(ER, 0.8), 0.3, delay=2, duplicates=0.3, seed=3)
+    sequence = graphs.changing.lossy(graphs.changing.links_up(ER, 0.8), 0.3, delay=2, duplicates=0.3, seed=3)
     network = Changing(sequence)
     sums = RunningSums(network)
     x = start = np.random.default_rng(0).standard_normal((M, 2))
@@ -91,9 +93,9 @@ def test_running_sums_lose_nothing_and_are_a_plain_reading_of_the_equations():
 @pytest.mark.parametrize(
     "network",
     [
-        Stacked(graphs.push(graphs.random_out(M))),
-        Stacked(graphs.pull(graphs.random_out(M))),
-        Stacked(graphs.balanced(graphs.random_out(M))),
+        Stacked(graphs.push(graphs.topologies.random_out(M))),
+        Stacked(graphs.pull(graphs.topologies.random_out(M))),
+        Stacked(graphs.balanced(graphs.topologies.random_out(M))),
         Changing(NETWORKS["fresh one way"]),
         Changing(NETWORKS["links up"]),
     ],
@@ -132,7 +134,7 @@ def test_too_many_push_sums_certify_nothing(monkeypatch):
 
 
 def test_traffic_counts_what_was_sent_and_what_arrived():
-    network = Changing(graphs.lossy(ER, 0.25, seed=2))
+    network = Changing(graphs.changing.lossy(ER, 0.25, seed=2))
     mixes = network.mixes(50)
     before, came = network.traffic.copy(), network.arrived.copy()
     mixes(network, np.ones((M, 4, 2)), np.ones((M, 1, 1)))
@@ -202,7 +204,7 @@ def test_a_flood_that_fails_later_is_noticed():
 @pytest.mark.parametrize("solver", [TrackedSubspace(), FastPCA()], ids=lambda solver: solver.name)
 def test_two_nodes_whose_link_is_up_half_of_the_time_agree(solver, seed):
     problem = make_problem(geometric_spectrum(6, 2, 0.6), 2)
-    network = Changing(graphs.links_up(nx.path_graph(2), 0.5, seed))
+    network = Changing(graphs.changing.links_up(nx.path_graph(2), 0.5, seed))
     result = run(solver, problem.covariance(), network, 2, max_rounds=5000)
     assert result.converged
     assert network.traffic.rounds < 6000

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eigenmesh import DecentralizedPCA, graphs
-from eigenmesh.data import geometric_spectrum
+from eigenmesh.data.datasets import geometric_spectrum
 from eigenmesh.errors import AbortedError, GraphError, InputError
 from eigenmesh.graphs import NetworkSequence
 from eigenmesh.networks import Changing
@@ -12,11 +12,11 @@ from eigenmesh.transports import ThreadHub, run_threads
 from problems import angles, make_problem
 
 M = 6
-ER = graphs.erdos_renyi(M, seed=1)
+ER = graphs.topologies.erdos_renyi(M, seed=1)
 NETWORKS = {
-    "links up": graphs.links_up(ER, 0.8, seed=1),
-    "fresh one way": graphs.fresh_graphs(M, 0.4, seed=1, one_way=True),
-    "matchings": graphs.matchings(ER, seed=1),
+    "links up": graphs.changing.links_up(ER, 0.8, seed=1),
+    "fresh one way": graphs.changing.fresh_graphs(M, 0.4, seed=1, one_way=True),
+    "matchings": graphs.changing.matchings(ER, seed=1),
 }
 
 
@@ -75,8 +75,14 @@ class Fixed(type(ThreadHub(1).transport(0))):
     ("make", "message"),
     [
         (lambda hub: Changing(NETWORKS["links up"], transport=Fixed(hub, 0)), r"Fixed keeps its links for the whole"),
-        (lambda hub: Changing(graphs.lossy(ER), transport=hub.transport(0)), r"loses no messages: loss, delay and dup"),
-        (lambda hub: Changing(graphs.fresh_graphs(3), transport=hub.transport(0)), r"has 6 nodes, the graph 3"),
+        (
+            lambda hub: Changing(graphs.changing.lossy(ER), transport=hub.transport(0)),
+            r"loses no messages: loss, delay and dup",
+        ),
+        (
+            lambda hub: Changing(graphs.changing.fresh_graphs(3), transport=hub.transport(0)),
+            r"has 6 nodes, the graph 3",
+        ),
     ],
 )
 def test_what_no_engine_can_do_is_refused(make, message):

@@ -12,7 +12,7 @@ from eigenmesh.networks.codec import IntegerCodec, ProductScales
 from eigenmesh.transports import run_threads
 
 M = 5
-RING = graphs.metropolis(graphs.cycle(M))
+RING = graphs.metropolis(graphs.topologies.cycle(M))
 MIXING = LinearRound(RING.matrix)
 
 

@@ -5,7 +5,8 @@ import pytest
 
 from eigenmesh import graphs, run
 from eigenmesh.averaging import AllReduce, Chebyshev, Gossip, Integers, Polynomial, Tree
-from eigenmesh.data import Shards, build_covariance, geometric_spectrum, pooled_moments
+from eigenmesh.data import Shards, build_covariance, pooled_moments
+from eigenmesh.data.datasets import geometric_spectrum
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Peers, Stacked
 from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, TrackedSubspace, TreeCovariance
@@ -49,7 +50,7 @@ def test_mix_mean_and_maximum_are_the_stacked_ones(averaging, topology):
 
 
 def test_values_travel_with_push_pull_over_one_way_links():
-    weights = graphs.push(graphs.random_out(M, seed=3))
+    weights = graphs.push(graphs.topologies.random_out(M, seed=3))
     values, X = np.random.default_rng(0).standard_normal((M, 4)), np.zeros((M, 6, 2))
 
     def node(transport):
@@ -76,7 +77,7 @@ class Reducing(ThreadTransport):
 
 @pytest.mark.parametrize("averaging", [AllReduce(), Integers(AllReduce())], ids=repr)
 def test_maxima_ride_in_the_sum_of_an_all_reduce(averaging):
-    weights, rng = graphs.metropolis(graphs.path(M)), np.random.default_rng(0)
+    weights, rng = graphs.metropolis(graphs.topologies.path(M)), np.random.default_rng(0)
     S, values = rng.standard_normal((M, 6, 2)), rng.standard_normal((M, 5))
     values[1, :3], values[2, 3] = [np.inf, -np.inf, np.nan], -0.0
     stacked = Stacked(weights, averaging)
@@ -125,6 +126,6 @@ def test_every_solver_gives_the_stacked_answer(solver, averaging):
 
 
 def test_a_transport_of_another_size_is_refused():
-    weights = graphs.metropolis(graphs.cycle(5))
+    weights = graphs.metropolis(graphs.topologies.cycle(5))
     with pytest.raises(InputError, match="has 4 nodes, the graph 5; make them equal"):
         Peers(weights, ThreadHub(4).transport(0))

@@ -94,7 +94,7 @@ def test_inputs_are_not_written_to():
 
 
 def test_a_notebook_shows_the_graph_and_what_went_over_it():
-    network = Stacked(graphs.metropolis(graphs.path(3)))
+    network = Stacked(graphs.metropolis(graphs.topologies.path(3)))
     assert "Stacked of 3 nodes and 2 links: 0 rounds, 0 messages, 0 B so far." in network._repr_html_()
     # Up the tree from its leaves, and down: one message each way over both links.
     network.mean(np.zeros((3, 5)))
@@ -113,7 +113,7 @@ def test_a_notebook_shows_the_graph_and_what_went_over_it():
 @given(n_nodes=st.integers(2, 15), seed=st.integers(0, 10**6))
 def test_mixing_keeps_the_mean_and_commutes_with_relabelling(n_nodes, seed):
     rng = np.random.default_rng(seed)
-    weights = graphs.metropolis(graphs.erdos_renyi(n_nodes, p=0.6, seed=seed))
+    weights = graphs.metropolis(graphs.topologies.erdos_renyi(n_nodes, p=0.6, seed=seed))
     X = rng.standard_normal((n_nodes, 4))
     order = rng.permutation(n_nodes)
     relabelled = graphs.from_matrix(weights.matrix[np.ix_(order, order)])

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from eigenmesh import graphs
-from eigenmesh.data import Shards, paper_spectrum, unlike_nodes
+from eigenmesh.data import Shards
+from eigenmesh.data.datasets import paper_spectrum, unlike_nodes
 from eigenmesh.fitting import NodeData, Request
 from eigenmesh.metrics import largest_angle
 from eigenmesh.rehearsal import Fault
@@ -19,7 +20,7 @@ from eigenmesh.solvers import AT_OWN_PACE, Asynchronous, BlockKrylov, Deadlines
 
 M, D, K, TOL = 6, 10, 2, 1e-5
 NAMES = tuple("abcdef")
-WEIGHTS = graphs.metropolis(graphs.erdos_renyi(M, p=0.6, seed=1))
+WEIGHTS = graphs.metropolis(graphs.topologies.erdos_renyi(M, p=0.6, seed=1))
 EDGES = tuple((NAMES[min(link)], NAMES[max(link)]) for link in WEIGHTS.graph.edges)
 ROUGH = LinkQuality(latency_ms=10, jitter_ms=90, bandwidth_mbit=100, loss=0.05, overhead_ms=0)
 

@@ -44,8 +44,8 @@ def biplot():
 
 PICTURES = {
     "biplot": biplot,
-    "ring": lambda: network_picture(graphs.metropolis(graphs.cycle(30)), LONG),
-    "random graph": lambda: network_picture(graphs.metropolis(graphs.erdos_renyi(30, seed=0)), LONG),
+    "ring": lambda: network_picture(graphs.metropolis(graphs.topologies.cycle(30)), LONG),
+    "random graph": lambda: network_picture(graphs.metropolis(graphs.topologies.erdos_renyi(30, seed=0)), LONG),
 }
 
 

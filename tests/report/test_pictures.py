@@ -75,16 +75,16 @@ def test_every_topology_finds_room_for_its_nodes(topology, n_nodes):
 
 
 def test_cycle_stands_on_a_circle_in_order():
-    places = node_positions(graphs.cycle(12))
+    places = node_positions(graphs.topologies.cycle(12))
     np.testing.assert_allclose(np.linalg.norm(places, axis=1), 1)
     steps = np.linalg.norm(places - np.roll(places, 1, axis=0), axis=1)
     np.testing.assert_allclose(steps, 2 * np.sin(np.pi / 12))
 
 
 def test_path_is_a_level_line_and_grid_stands_upright():
-    path = node_positions(graphs.path(9))
+    path = node_positions(graphs.topologies.path(9))
     assert np.ptp(path[:, 1]) < 0.05
-    grid = graphs.grid(16)
+    grid = graphs.topologies.grid(16)
     places = node_positions(grid)
     for a, b in grid.edges:
         assert np.abs(places[a] - places[b]).min() < 0.1
@@ -223,8 +223,8 @@ def test_drawing_leaves_pyplot_alone(tmp_path):
     script = (
         "import sys, eigenmesh.report as report\n"
         "assert 'matplotlib' not in sys.modules\n"
-        "from eigenmesh import graphs\n"
-        f"report.save_picture(report.network_picture(graphs.metropolis(graphs.grid(9))), {str(tmp_path / 'n.png')!r})\n"
+        "from eigenmesh.graphs import metropolis, topologies\n"
+        f"report.save_picture(report.network_picture(metropolis(topologies.grid(9))), {str(tmp_path / 'n.png')!r})\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=300)

@@ -269,7 +269,7 @@ def test_rows_for_an_heir_have_the_moments_and_nothing_else(shape):
 )
 def test_a_batch_counts_if_there_are_enough_samples_and_under_masks_enough_new_ones(privacy, new, least, said):
     parts = [np.random.default_rng(node).standard_normal((20, 3)) for node in range(4)]
-    weights = graphs.metropolis(graphs.cycle(4))
+    weights = graphs.metropolis(graphs.topologies.cycle(4))
     request = Request.parse(n_components=1, privacy=privacy, min_samples=1)
 
     def node(transport):

@@ -181,7 +181,7 @@ def test_there_are_differences_exactly_where_digests_differ(first, second):
 
 
 def test_weights_are_told_apart_and_dense_or_sparse_is_the_same():
-    cycle = graphs.metropolis(graphs.cycle(300))
+    cycle = graphs.metropolis(graphs.topologies.cycle(300))
     dense = graphs.Weights(np.asarray(cycle.matrix.toarray()), cycle.graph)
     assert cycle.digest == dense.digest
     assert cycle.digest != graphs.lazy(cycle).digest

@@ -183,11 +183,11 @@ def is_noise(found, blocks, run, true):
 @pytest.fixture(scope="module")
 def masked_runs():
     """What a parent has seen of a leaf in so many runs with masks."""
-    return [watched(SIZES, graphs.star(M), Integers(), (0,), masked=True) for _ in range(DRAWS)]
+    return [watched(SIZES, graphs.topologies.star(M), Integers(), (0,), masked=True) for _ in range(DRAWS)]
 
 
 def test_integers_alone_show_the_parent_what_numbers_show():
-    run = watched(SIZES, graphs.star(M), Integers(), (0,))
+    run = watched(SIZES, graphs.topologies.star(M), Integers(), (0,))
     assert overlap(worked_out(run.products(0), victim=1)[0], run.true[1]) > 1 - 1e-9
 
 
@@ -206,7 +206,9 @@ def test_masked_words_are_evenly_spread(masked_runs):
     assert stats.kstest(words / 2.0**64, "uniform").pvalue > 1e-6
 
 
-@pytest.mark.parametrize("topology", [graphs.path(M), graphs.cycle(M)], ids=["child", "beside the tree"])
+@pytest.mark.parametrize(
+    "topology", [graphs.topologies.path(M), graphs.topologies.cycle(M)], ids=["child", "beside the tree"]
+)
 def test_a_neighbour_that_is_not_the_parent_gets_pooled_sums_or_nothing(topology):
     """In an open run that weighs what it receives, the same neighbour works out the covariance."""
     open_ = watched(INNER, topology, Polynomial(), (CHILD,))
@@ -244,9 +246,9 @@ def of_colluders(run):
 def test_all_sites_but_two_together_have_noise():
     """All neighbours of the victim collude: what is left is its mask with the one site that does not, M - 2 in all."""
     assert M - len((PARENT, CHILD)) == 2
-    open_ = watched(INNER, graphs.path(M), Integers(), (PARENT, CHILD))
+    open_ = watched(INNER, graphs.topologies.path(M), Integers(), (PARENT, CHILD))
     assert overlap(worked_out(of_colluders(open_), VICTIM)[0], open_.true[VICTIM]) > 1 - 1e-9
-    runs = [watched(INNER, graphs.path(M), Integers(), (PARENT, CHILD), masked=True) for _ in range(DRAWS)]
+    runs = [watched(INNER, graphs.topologies.path(M), Integers(), (PARENT, CHILD), masked=True) for _ in range(DRAWS)]
     products = [of_colluders(run) for run in runs]
     found = [overlap(worked_out(one, VICTIM)[0], runs[0].true[VICTIM]) for one in products]
     assert is_noise(found, [B for B, _ in products[0]], runs[0], runs[0].true[VICTIM])

@@ -11,7 +11,7 @@ from eigenmesh.networks import Peers
 from eigenmesh.sites.audit import RunSummary
 from eigenmesh.transports import run_threads
 
-RING = graphs.metropolis(graphs.cycle(12))
+RING = graphs.metropolis(graphs.topologies.cycle(12))
 
 
 def _spy(sizes, topology, averaging, spy, **settings):
@@ -22,25 +22,25 @@ def _spy(sizes, topology, averaging, spy, **settings):
 
 @pytest.mark.parametrize("size", [12, 300])
 def test_the_parent_in_a_tree_works_out_the_covariance_of_a_leaf(size):
-    seen, true = _spy((200, size, 200, 200), graphs.star(M), Tree(), spy=0)
+    seen, true = _spy((200, size, 200, 200), graphs.topologies.star(M), Tree(), spy=0)
     found, columns = worked_out(seen, victim=1)
     assert columns >= min(D, size)
     assert off(found, true[1]) < 1e-6
 
 
 def test_few_samples_are_worked_out_from_few_columns():
-    seen, true = _spy((200, 12, 200, 200), graphs.star(M), Tree(), spy=0)
+    seen, true = _spy((200, 12, 200, 200), graphs.topologies.star(M), Tree(), spy=0)
     found, columns = worked_out(seen[:2], victim=1)
     assert columns == 2 * (K + 5) < D
     assert off(found, true[1]) < 1e-6
     # With many samples the same two products are not enough.
-    seen, true = _spy((200, 300, 200, 200), graphs.star(M), Tree(), spy=0)
+    seen, true = _spy((200, 300, 200, 200), graphs.topologies.star(M), Tree(), spy=0)
     assert off(worked_out(seen[:2], victim=1)[0], true[1]) > 0.01
 
 
 def test_the_squares_that_go_before_the_run_spare_the_last_columns():
     """Sums of squares are the diagonal of C, and settle what products with n < d columns leave open."""
-    seen, true = _spy((200, 300, 200, 200), graphs.star(M), Tree(), spy=0, oversample=6)
+    seen, true = _spy((200, 300, 200, 200), graphs.topologies.star(M), Tree(), spy=0, oversample=6)
     found, columns = worked_out(seen[:3], victim=1)
     assert RunSummary(n_features=D, n_samples=300).enough_columns <= columns < D
     assert off(found, true[1]) > 1e-4
@@ -56,7 +56,7 @@ def test_the_squares_that_go_before_the_run_spare_the_last_columns():
 
 
 def test_polynomial_averaging_shows_products_to_every_neighbour():
-    seen, true = _spy((200, 12, 200, 200), graphs.cycle(M), Polynomial(), spy=0)
+    seen, true = _spy((200, 12, 200, 200), graphs.topologies.cycle(M), Polynomial(), spy=0)
     for neighbour in (1, 3):
         assert off(worked_out(seen, neighbour)[0], true[neighbour]) < 1e-6
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from eigenmesh import DecentralizedPCA, graphs
-from eigenmesh.data import Shards, build_covariance, paper_spectrum, pooled_moments, unlike_nodes
+from eigenmesh.data import Shards, build_covariance, pooled_moments
+from eigenmesh.data.datasets import paper_spectrum, unlike_nodes
 from eigenmesh.errors import DeadlineError, InputError
 from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.metrics import largest_angle
@@ -21,12 +22,12 @@ from eigenmesh.transports import run_threads
 M, D, K = 5, 8, 2
 PARTS = unlike_nodes(paper_spectrum(D, K, 0.7), [200] * M, 0)
 TRUTH = np.linalg.eigh(np.cov(np.vstack(PARTS), rowvar=False))[1][:, : -K - 1 : -1]
-WEIGHTS = graphs.metropolis(graphs.cycle(M))
+WEIGHTS = graphs.metropolis(graphs.topologies.cycle(M))
 
 
 def nodes_of(weights=WEIGHTS, **settings) -> list[PacedNode]:
     shards = Shards.from_list(PARTS)
-    moments = pooled_moments(shards, Stacked(graphs.metropolis(graphs.cycle(M))))
+    moments = pooled_moments(shards, Stacked(graphs.metropolis(graphs.topologies.cycle(M))))
     basis = np.linalg.qr(np.random.default_rng(0).standard_normal((D, K)))[0][np.newaxis]
     settings = {"tol": 1e-6, "patience": 100} | settings
     return [
@@ -44,7 +45,9 @@ def work(nodes: list[PacedNode]) -> None:
             node.end(todo())
 
 
-@pytest.mark.parametrize("weights", [WEIGHTS, graphs.push(graphs.random_out(M, seed=1))], ids=["cycle", "one-way"])
+@pytest.mark.parametrize(
+    "weights", [WEIGHTS, graphs.push(graphs.topologies.random_out(M, seed=1))], ids=["cycle", "one-way"]
+)
 def test_sums_are_kept_whatever_is_lost_late_doubled_or_overtaken(weights):
     nodes, random, posted = nodes_of(weights), np.random.default_rng(1), []
     for _ in range(40):
@@ -102,7 +105,9 @@ def in_disorder(nodes: list[PacedNode], seed: int, acts: int) -> None:
         assert max(products) - min(products) <= 1
 
 
-@pytest.mark.parametrize("weights", [WEIGHTS, graphs.push(graphs.random_out(M, seed=1))], ids=["cycle", "one-way"])
+@pytest.mark.parametrize(
+    "weights", [WEIGHTS, graphs.push(graphs.topologies.random_out(M, seed=1))], ids=["cycle", "one-way"]
+)
 def test_nodes_are_in_step_without_a_clock_and_who_is_ahead_does_not_disturb_those_behind(weights):
     seen = {}
     for node in (nodes := nodes_of(weights, tol=1e-9)):
@@ -145,7 +150,7 @@ def test_step_reports_are_the_same_by_whatever_route_they_come():
 def test_on_threads_they_find_the_components_of_the_pooled_data(name):
     solver = AT_OWN_PACE[name](tick_s=0.002, tol=1e-7)
     pca = DecentralizedPCA(
-        K, solver=solver, transport="threads", topology=graphs.cycle(M), tol=1e-7, max_rounds=200_000
+        K, solver=solver, transport="threads", topology=graphs.topologies.cycle(M), tol=1e-7, max_rounds=200_000
     )
     pca.fit(np.vstack(PARTS), nodes=np.repeat(np.arange(M), 200))
     bound = pca.certificate_.error_bound
@@ -220,7 +225,7 @@ def test_a_product_that_never_ends_ends_the_run_with_the_name_of_the_node():
 
 @pytest.mark.parametrize("transport", [None, "threads"])
 def test_on_a_network_that_changes_they_are_refused_with_what_to_use(transport):
-    network = graphs.links_up(graphs.cycle(M), 0.8)
+    network = graphs.changing.links_up(graphs.topologies.cycle(M), 0.8)
     pca = DecentralizedPCA(K, solver=Asynchronous(), topology=network, transport=transport)
     with pytest.raises(InputError, match=r"need links that stay the same.*use the solver tracked-subspace"):
         pca.fit(np.vstack(PARTS))

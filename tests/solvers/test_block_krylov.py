@@ -9,15 +9,8 @@ from scipy import sparse
 
 from eigenmesh import DecentralizedPCA, graphs, run
 from eigenmesh.averaging import Chebyshev, Gossip, Polynomial, Tree
-from eigenmesh.data import (
-    CovarianceKind,
-    Formed,
-    gaussian,
-    geometric_spectrum,
-    nearly_equal,
-    paper_spectrum,
-    unlike_nodes,
-)
+from eigenmesh.data import CovarianceKind, Formed
+from eigenmesh.data.datasets import gaussian, geometric_spectrum, nearly_equal, paper_spectrum, unlike_nodes
 from eigenmesh.errors import InputError
 from eigenmesh.metrics import subspace_angle
 from eigenmesh.networks import Stacked
@@ -79,7 +72,7 @@ def test_one_way_links_take_a_product_times_both_heights(topology, rule):
 def test_equal_eigenvalues_give_the_exact_span_and_are_named(averaging):
     values = np.concatenate([[5, 3, 3, 3], np.geomspace(1, 0.01, 40)])
     covariance, Q = with_spectrum(values)
-    network = Stacked(graphs.metropolis(graphs.cycle(5)), averaging)
+    network = Stacked(graphs.metropolis(graphs.topologies.cycle(5)), averaging)
     result = run(BlockKrylov(), covariance, network, 5)
     assert result.converged
     assert result.certificate.clusters == ((1, 2, 3),)
@@ -91,7 +84,7 @@ def test_equal_eigenvalues_give_the_exact_span_and_are_named(averaging):
 
 def test_an_eigenvalue_that_is_cut_by_k_is_a_choice():
     covariance, Q = with_spectrum([4, 2, 2, 2, 2, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.01])
-    result = run(BlockKrylov(), covariance, Stacked(graphs.metropolis(graphs.cycle(5))), 3)
+    result = run(BlockKrylov(), covariance, Stacked(graphs.metropolis(graphs.topologies.cycle(5))), 3)
     assert result.converged
     assert result.certificate.open_cluster
     span = Q[:, :5]
@@ -101,7 +94,7 @@ def test_an_eigenvalue_that_is_cut_by_k_is_a_choice():
 @pytest.mark.parametrize("rank", [3, 40], ids=["the space fills up", "restarts"])
 def test_products_with_the_basis_are_known_without_keeping_them(rank):
     covariance, _ = with_spectrum(np.where(np.arange(40) < rank, np.geomspace(1, 0.1, 40), 0.0))
-    network, solver = Stacked(graphs.metropolis(graphs.cycle(5))), BlockKrylov(oversample=2, max_width=12)
+    network, solver = Stacked(graphs.metropolis(graphs.topologies.cycle(5))), BlockKrylov(oversample=2, max_width=12)
     basis = np.broadcast_to(np.eye(40)[:, :2], (5, 40, 2))
     (state,) = solver.init(covariance, network, basis)
     for _ in range(8):
@@ -183,7 +176,7 @@ def blocks_of(solver, covariance, network, **settings):
 def test_a_large_basis_is_no_wider_than_it_was_when_the_certificate_had_looked_beyond_the_components(monkeypatch):
     monkeypatch.setattr(block_krylov, "LARGE_BYTES", 6 * 10 * 500 * 8)
     covariance, Q = with_spectrum(1 / np.arange(1, 501) ** 0.1)
-    network = Stacked(graphs.metropolis(graphs.cycle(5)))
+    network = Stacked(graphs.metropolis(graphs.topologies.cycle(5)))
     whole, all_blocks = blocks_of(BlockKrylov(max_width=10**6), covariance, network, tol=1e-9)
     result, blocks = blocks_of(BlockKrylov(), covariance, network, tol=1e-9)
     assert max(all_blocks) == whole.iterations
@@ -198,7 +191,7 @@ def test_a_large_basis_is_no_wider_than_it_was_when_the_certificate_had_looked_b
 def test_where_a_few_blocks_are_large_and_enough_there_are_no_more(monkeypatch):
     monkeypatch.setattr(block_krylov, "LARGE_BYTES", 0)
     covariance, Q = with_spectrum(np.append(np.linspace(9.0, 5.0, 5), np.linspace(0.5, 0.1, 495)))
-    network = Stacked(graphs.metropolis(graphs.cycle(5)))
+    network = Stacked(graphs.metropolis(graphs.topologies.cycle(5)))
     result, blocks = blocks_of(BlockKrylov(), covariance, network, tol=1e-11)
     assert len(blocks) > max(blocks) == 3
     assert angles(result.components, Q[:, :5]).max() <= result.certificate.error_bound <= 1e-11
@@ -207,14 +200,14 @@ def test_where_a_few_blocks_are_large_and_enough_there_are_no_more(monkeypatch):
 def test_a_basis_that_has_not_told_enough_grows_on(monkeypatch):
     monkeypatch.setattr(block_krylov, "LARGE_BYTES", 0)
     covariance, _ = with_spectrum(1 / np.arange(1, 501) ** 0.1)
-    network = Stacked(graphs.metropolis(graphs.cycle(5)))
+    network = Stacked(graphs.metropolis(graphs.topologies.cycle(5)))
     result, blocks = blocks_of(BlockKrylov(), covariance, network, max_iterations=9)
     assert blocks == [*range(1, 10)]
     assert not result.converged
 
 
 def test_the_start_is_the_space_of_gaussian_columns_whose_coordinates_are_known():
-    (d, k), network = (3000, 4), Stacked(graphs.metropolis(graphs.complete(1)))
+    (d, k), network = (3000, 4), Stacked(graphs.metropolis(graphs.topologies.complete(1)))
     covariance, drawn = Formed(np.eye(2)[np.newaxis]), np.random.default_rng(7).standard_normal((d, k))
     own = random_basis(d, k, seed=7)
     for basis, known in ((own, drawn), (np.eye(d)[:, :k], drawn[:, :0])):
@@ -286,6 +279,6 @@ def test_the_scale_of_the_data_does_not_matter(factor):
 def test_one_product_is_already_a_step_forward():
     values = np.concatenate([[1000, 300, 100], np.linspace(1, 0.1, 27)])
     covariance, _ = with_spectrum(values)
-    result = run(BlockKrylov(), covariance, Stacked(graphs.metropolis(graphs.cycle(5))), 3, max_rounds=1)
+    result = run(BlockKrylov(), covariance, Stacked(graphs.metropolis(graphs.topologies.cycle(5))), 3, max_rounds=1)
     assert result.iterations == 1
     assert result.explained_variance[0] > 100

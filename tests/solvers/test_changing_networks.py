@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eigenmesh import graphs, run
-from eigenmesh.data import gaussian, paper_spectrum, unlike_nodes
+from eigenmesh.data.datasets import gaussian, paper_spectrum, unlike_nodes
 from eigenmesh.errors import GraphError
 from eigenmesh.networks import Changing, Stacked
 from eigenmesh.solvers import SADOT, SDOT, BlockKrylov, DeEPCA, FastPCA, SequentialDistributedPower, TrackedSubspace
@@ -13,18 +13,26 @@ from problems import angles, from_parts, make_problem
 
 M, K = 20, 5
 NETWORKS = {
-    "out-degree 3": lambda seed: Stacked(graphs.push(graphs.random_out(M, seed=seed))),
-    "out-degree 3, balanced": lambda seed: Stacked(graphs.balanced(graphs.random_out(M, seed=seed))),
-    "one-way chords": lambda seed: Stacked(graphs.balanced(graphs.directed_chords(M, seed=seed))),
-    "fresh graph each round": lambda seed: Changing(graphs.fresh_graphs(M, seed=seed)),
-    "fresh one-way graph": lambda seed: Changing(graphs.fresh_graphs(M, seed=seed, one_way=True)),
-    "links up 70 %": lambda seed: Changing(graphs.links_up(graphs.erdos_renyi(M, seed=seed), 0.7, seed)),
-    "links up 30 %": lambda seed: Changing(graphs.links_up(graphs.erdos_renyi(M, seed=seed), 0.3, seed)),
-    "connected over 5 rounds": lambda seed: Changing(graphs.dealt_out(graphs.erdos_renyi(M, seed=seed), 5, seed)),
-    "matchings": lambda seed: Changing(graphs.matchings(graphs.erdos_renyi(M, seed=seed), seed)),
-    "loss 0.1": lambda seed: Changing(graphs.lossy(graphs.erdos_renyi(M, seed=seed), 0.1, seed=seed)),
+    "out-degree 3": lambda seed: Stacked(graphs.push(graphs.topologies.random_out(M, seed=seed))),
+    "out-degree 3, balanced": lambda seed: Stacked(graphs.balanced(graphs.topologies.random_out(M, seed=seed))),
+    "one-way chords": lambda seed: Stacked(graphs.balanced(graphs.topologies.directed_chords(M, seed=seed))),
+    "fresh graph each round": lambda seed: Changing(graphs.changing.fresh_graphs(M, seed=seed)),
+    "fresh one-way graph": lambda seed: Changing(graphs.changing.fresh_graphs(M, seed=seed, one_way=True)),
+    "links up 70 %": lambda seed: Changing(
+        graphs.changing.links_up(graphs.topologies.erdos_renyi(M, seed=seed), 0.7, seed)
+    ),
+    "links up 30 %": lambda seed: Changing(
+        graphs.changing.links_up(graphs.topologies.erdos_renyi(M, seed=seed), 0.3, seed)
+    ),
+    "connected over 5 rounds": lambda seed: Changing(
+        graphs.changing.dealt_out(graphs.topologies.erdos_renyi(M, seed=seed), 5, seed)
+    ),
+    "matchings": lambda seed: Changing(graphs.changing.matchings(graphs.topologies.erdos_renyi(M, seed=seed), seed)),
+    "loss 0.1": lambda seed: Changing(
+        graphs.changing.lossy(graphs.topologies.erdos_renyi(M, seed=seed), 0.1, seed=seed)
+    ),
     "loss 0.3, late, twice": lambda seed: Changing(
-        graphs.lossy(graphs.erdos_renyi(M, seed=seed), 0.3, delay=2, duplicates=0.2, seed=seed)
+        graphs.changing.lossy(graphs.topologies.erdos_renyi(M, seed=seed), 0.3, delay=2, duplicates=0.2, seed=seed)
     ),
 }
 ROWS = [(name, seed, seed % 2 == place % 2) for place, name in enumerate(NETWORKS) for seed in range(3)]
@@ -81,7 +89,7 @@ def test_fast_pca_on_weights_of_the_moment(name):
 
 @pytest.mark.parametrize("rule", ["push", "pull"])
 def test_fast_pca_pushes_and_pulls_where_weights_do_one_alone(rule):
-    problem, graph = make_problem(paper_spectrum(20, K, 0.8), M), graphs.random_out(M, seed=1)
+    problem, graph = make_problem(paper_spectrum(20, K, 0.8), M), graphs.topologies.random_out(M, seed=1)
     network = Stacked(graphs.weighting(rule, graph))
     result = run(FastPCA(), problem.covariance(), network, K, tol=1e-4)
     assert result.converged
@@ -106,7 +114,7 @@ def test_fast_pca_pushes_and_pulls_where_weights_do_one_alone(rule):
     "solver", [TrackedSubspace(), TrackedSubspace(mixes=3), DeEPCA(), SDOT(), SADOT(), SequentialDistributedPower()]
 )
 def test_mixing_that_would_change_the_sum_is_refused(solver):
-    problem, graph = make_problem(paper_spectrum(20, K, 0.8), M), graphs.random_out(M, seed=1)
+    problem, graph = make_problem(paper_spectrum(20, K, 0.8), M), graphs.topologies.random_out(M, seed=1)
     with pytest.raises(GraphError, match=r"columns of these weights do not sum to 1.*use push or balanced weights"):
         run(solver, problem.covariance(), Stacked(graphs.pull(graph)), K, max_rounds=100)
 

@@ -172,7 +172,7 @@ def test_the_same_seed_gives_the_same_bits(row):
 @every_solver
 def test_nothing_that_is_passed_in_is_written_to(row):
     covariance = random_covariances(7, 8, seed=0)
-    network = Stacked(graphs.metropolis(graphs.erdos_renyi(7, seed=2)))
+    network = Stacked(graphs.metropolis(graphs.topologies.erdos_renyi(7, seed=2)))
     basis = start(covariance, 7, 8, row.components)
     matrices, basis_before = covariance.matrices.copy(), basis.copy()
     state = row.solver.init(covariance, network, basis)
@@ -195,7 +195,7 @@ def test_nothing_that_is_passed_in_is_written_to(row):
 def test_every_library_runs_the_same_lines(row):
     # Like nodes, so that nothing wanders and rounding does not grow.
     reference = make_problem(EASY, n_nodes=6, samples=1000).covariance().matrices
-    network = Stacked(graphs.metropolis(graphs.erdos_renyi(6, seed=2)))
+    network = Stacked(graphs.metropolis(graphs.topologies.erdos_renyi(6, seed=2)))
     solver, seen = row.solver, {}
     for name, xp in LIBRARIES.items():
         matrices = xp.asarray(reference)
@@ -216,7 +216,7 @@ def test_every_library_runs_the_same_lines(row):
 @every_solver
 def test_traffic_of_an_iteration_is_as_documented(row):
     covariance = random_covariances(9, 8, seed=0)
-    network = Stacked(graphs.metropolis(graphs.erdos_renyi(9, seed=2)))
+    network = Stacked(graphs.metropolis(graphs.topologies.erdos_renyi(9, seed=2)))
     state = row.solver.init(covariance, network, start(covariance, 9, 8, row.components))
     for t in range(52):
         before = network.traffic.copy()

@@ -150,7 +150,7 @@ CASES = [
 @pytest.mark.parametrize(("solver", "plain", "k"), CASES)
 def test_iterates_equal_a_plain_reading_of_the_equations(solver, plain, k):
     covariance = random_covariances(M, D, seed=k)
-    network = Stacked(graphs.metropolis(graphs.erdos_renyi(M, seed=4)))
+    network = Stacked(graphs.metropolis(graphs.topologies.erdos_renyi(M, seed=4)))
     basis = np.repeat(random_basis(D, k, seed=3)[np.newaxis], M, axis=0)
     state = solver.init(covariance, network, basis)
     by_hand = plain(list(covariance.matrices), network.weights.matrix, list(basis))
@@ -162,7 +162,7 @@ def test_iterates_equal_a_plain_reading_of_the_equations(solver, plain, k):
 
 def test_the_tracker_of_deepca_keeps_the_mean():
     covariance = random_covariances(M, D, seed=0)
-    network = Stacked(graphs.metropolis(graphs.cycle(M)))
+    network = Stacked(graphs.metropolis(graphs.topologies.cycle(M)))
     solver = DeEPCA(mixes=3)
     state = solver.init(covariance, network, np.repeat(random_basis(D, 3, seed=3)[np.newaxis], M, axis=0))
     for _ in range(20):

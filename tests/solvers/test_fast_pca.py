@@ -7,7 +7,8 @@ import torch
 
 from eigenmesh import arrays as ea
 from eigenmesh import graphs, run
-from eigenmesh.data import Formed, geometric_spectrum
+from eigenmesh.data import Formed
+from eigenmesh.data.datasets import geometric_spectrum
 from eigenmesh.errors import InputError
 from eigenmesh.iteration.stopping import StopReason
 from eigenmesh.networks import Stacked
@@ -52,7 +53,7 @@ def place(covariance, k):
 @pytest.mark.parametrize("k", [1, 3, D])
 def test_iterates_equal_a_plain_reading_of_the_equations(k):
     covariance = random_covariances(M, D, seed=k)
-    network = Stacked(graphs.metropolis(graphs.erdos_renyi(M, seed=4)))
+    network = Stacked(graphs.metropolis(graphs.topologies.erdos_renyi(M, seed=4)))
     W = network.weights.matrix
     solver = FastPCA(step_size=0.02)
     state = solver.init(covariance, network, place(covariance, k))
@@ -75,7 +76,7 @@ def test_iterates_equal_a_plain_reading_of_the_equations(k):
 def test_every_library_runs_the_same_lines(library):
     xp = {"torch": torch, "strict": array_api_strict}[library]
     reference = random_covariances(M, D, seed=1).matrices
-    network = Stacked(graphs.metropolis(graphs.cycle(M)))
+    network = Stacked(graphs.metropolis(graphs.topologies.cycle(M)))
     solver = FastPCA()
     states = []
     for covariance in (Formed(reference), Formed(xp.asarray(reference))):
@@ -123,8 +124,8 @@ def test_an_automatic_step_is_shortened_until_it_works(topology):
 
 
 def test_the_suggested_step_follows_the_graph():
-    dense = graphs.metropolis(graphs.complete(20)).spectrum.second
-    ring = graphs.metropolis(graphs.cycle(20)).spectrum.second
+    dense = graphs.metropolis(graphs.topologies.complete(20)).spectrum.second
+    ring = graphs.metropolis(graphs.topologies.cycle(20)).spectrum.second
     assert FastPCA.suggested_step(2.0, dense) == pytest.approx(0.35)
     assert FastPCA.suggested_step(1.0, ring) == pytest.approx(5 * (1 - ring) / 2)
     assert FastPCA.suggested_step(1.0, ring) < 0.1

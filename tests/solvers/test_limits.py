@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from eigenmesh import run
-from eigenmesh.data import geometric_spectrum
+from eigenmesh.data.datasets import geometric_spectrum
 from eigenmesh.iteration.stopping import StopReason
 from eigenmesh.metrics import mean_error
 from eigenmesh.solvers import DSA, SADOT, SDOT, DeEPCA, OrthogonalIteration, SequentialDistributedPower, SequentialPower

@@ -70,7 +70,7 @@ def test_units_do_not_matter(kind, k):
 
 
 def test_the_suggested_step_of_dsa_follows_the_graph():
-    dense = graphs.metropolis(graphs.complete(20)).spectrum.second
-    ring = graphs.metropolis(graphs.cycle(20)).spectrum.second
+    dense = graphs.metropolis(graphs.topologies.complete(20)).spectrum.second
+    ring = graphs.metropolis(graphs.topologies.cycle(20)).spectrum.second
     assert DSA.suggested_step(2.0, dense) == pytest.approx(0.25)
     assert DSA.suggested_step(1.0, ring) == pytest.approx(1 - ring)

@@ -7,7 +7,7 @@ import pytest
 
 from eigenmesh import DecentralizedPCA, graphs, run
 from eigenmesh.averaging import Tree
-from eigenmesh.data import gaussian, geometric_spectrum, nearly_equal, paper_spectrum
+from eigenmesh.data.datasets import gaussian, geometric_spectrum, nearly_equal, paper_spectrum
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import TrackedSubspace, TreeCovariance
@@ -51,7 +51,7 @@ def test_a_residual_that_has_stalled_for_thousands_of_checks_asks_for_no_more_th
 
 def test_iterates_equal_a_plain_reading_of_the_equations():
     covariance = random_covariances(5, 10, seed=3, spread=0.3)
-    network = Stacked(graphs.metropolis(graphs.complete(5)))
+    network = Stacked(graphs.metropolis(graphs.topologies.complete(5)))
     W = network.weights.matrix
     solver = TrackedSubspace(oversample=1, mixes=1, momentum=0.05)
     basis = np.repeat(np.linalg.qr(np.random.default_rng(1).standard_normal((10, 3)))[0][np.newaxis], 5, axis=0)
@@ -182,7 +182,7 @@ def test_close_eigenvalues_of_float32_samples_over_links_that_lose_messages():
     rng = np.random.default_rng(0)
     rows = np.linalg.qr(rng.standard_normal((40, 5)))[0] * np.sqrt([1, 1, 1, 1, 0.3])
     parts = np.array_split(rows.astype(np.float32), 5)
-    network = graphs.lossy(graphs.cycle(5), 0.2, seed=0)
+    network = graphs.changing.lossy(graphs.topologies.cycle(5), 0.2, seed=0)
     pca = DecentralizedPCA(1, solver="tracked-subspace", topology=network, tol=1e-2).fit(parts)
     assert pca.node_components_.dtype == np.float64
     space = np.linalg.eigh(np.cov(rows.astype(np.float32).T, dtype=np.float64))[1][:, 1:]

@@ -74,7 +74,7 @@ class RecordingCovariance(Formed):
 
 def observed(solver, k, seed=3) -> Seen:
     """Twelve iterations of the solver with five nodes that send real messages; what node 0 did."""
-    weights = graphs.metropolis(graphs.cycle(M))
+    weights = graphs.metropolis(graphs.topologies.cycle(M))
     matrices = random_covariances(M, D, seed=0).matrices
     basis = random_basis(D, k, seed=3)[np.newaxis]
 
@@ -121,7 +121,7 @@ def test_no_product_is_wider_than_the_data(solver):
 @each_solver
 def test_a_fixed_schedule_is_not_changed_by_a_check(solver):
     covariance = random_covariances(M, D, seed=0)
-    network = Stacked(graphs.metropolis(graphs.cycle(M)))
+    network = Stacked(graphs.metropolis(graphs.topologies.cycle(M)))
     state = solver.init(covariance, network, covariance.place(np.stack([random_basis(D, components(solver), 3)] * M)))
     fixed = needs_no_checks(Method("", solver))
     assert fixed == (solver.traits.fixed_schedule and "auto" not in vars(solver).values())
@@ -136,7 +136,7 @@ def test_methods_of_one_place_walk_the_same_path_on_any_split():
     problem = make_problem(np.array([5.0, 3.0, 1.8, 1.0, 0.5, 0.25]), n_nodes=6, unlike=True, samples=500)
     spread = problem.covariance()
     pooled = Formed(spread.matrices.mean(axis=0, keepdims=True))
-    alone = Stacked(graphs.metropolis(graphs.complete(1)))
+    alone = Stacked(graphs.metropolis(graphs.topologies.complete(1)))
     centralised = [solver for solver in AUTOMATIC if solver.traits.centralised]
     assert {solver.name for solver in centralised} == {"oi", "seq-pm", "krasulina", "sanger"}
     for solver in centralised:
@@ -154,7 +154,7 @@ def test_methods_of_one_place_walk_the_same_path_on_any_split():
 def digits():
     X, y = load_digits(return_X_y=True)
     shards = Shards.from_labels(X, y)
-    network = Stacked(graphs.metropolis(graphs.erdos_renyi(10, seed=0)))
+    network = Stacked(graphs.metropolis(graphs.topologies.erdos_renyi(10, seed=0)))
     return build_covariance(shards, pooled_moments(shards, network)), network.weights
 
 

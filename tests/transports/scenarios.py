@@ -19,10 +19,10 @@ from eigenmesh.transports import Transport
 Outcome = dict[str, np.ndarray | str | float]
 
 TOPOLOGIES: dict[str, Callable[[int], nx.Graph]] = {
-    "ring": graphs.cycle,
-    "star": graphs.star,
-    "path": graphs.path,
-    "random": lambda size: graphs.erdos_renyi(size, seed=1),
+    "ring": graphs.topologies.cycle,
+    "star": graphs.topologies.star,
+    "path": graphs.topologies.path,
+    "random": lambda size: graphs.topologies.erdos_renyi(size, seed=1),
 }
 DTYPES = ("float64", "float32", "int64", "uint8")
 SHAPES = ((1,), (1, 7, 3), (1, 1000, 100))

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from eigenmesh import graphs, run
-from eigenmesh.data import Shards, build_covariance, geometric_spectrum, pooled_moments
+from eigenmesh.data import Shards, build_covariance, pooled_moments
+from eigenmesh.data.datasets import geometric_spectrum
 from eigenmesh.errors import (
     AbortedError,
     DeadlineError,
@@ -763,7 +764,7 @@ def test_a_full_disk_parks_the_run_everywhere(tmp_path):
 
 
 def test_graph_weights_are_not_needed_by_the_transport():
-    weights = graphs.metropolis(graphs.cycle(3))
+    weights = graphs.metropolis(graphs.topologies.cycle(3))
     sites = Sites(weights.graph)
     X = np.arange(6.0).reshape(3, 2, 1)
     mixed = sites.run(lambda transport: Peers(weights, transport).mix(X[[transport.rank]]))

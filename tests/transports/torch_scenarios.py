@@ -14,7 +14,8 @@ from eigenmesh import run
 from eigenmesh.arrays import namespace_for
 from eigenmesh.averaging import Tree
 from eigenmesh.averaging.tree import AllReduce
-from eigenmesh.data import Shards, build_covariance, geometric_spectrum, pooled_moments
+from eigenmesh.data import Shards, build_covariance, pooled_moments
+from eigenmesh.data.datasets import geometric_spectrum
 from eigenmesh.networks import Peers, Stacked
 from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, TrackedSubspace, TreeCovariance
 from eigenmesh.transports import Transport

@@ -29,7 +29,8 @@ from eigenmesh.events import (
     Started,
 )
 from eigenmesh.fitting import NodeData, Request, fit, prepare
-from eigenmesh.graphs import cycle, metropolis
+from eigenmesh.graphs import metropolis
+from eigenmesh.graphs.topologies import cycle
 from eigenmesh.report.notebook import notebook_progress
 from eigenmesh.report.page import Feed, PageServer, follow, report_page
 from mesh import Mesh, ring

@@ -65,8 +65,6 @@ def name_of(averaging: Averaging) -> str:
 
 __all__ = [
     "AVERAGINGS",
-    "DEFAULT_ACCURACY",
-    "OVER_LINKS",
     "AllReduce",
     "Average",
     "Averaging",

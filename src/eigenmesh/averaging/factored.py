@@ -11,11 +11,10 @@ from itertools import product
 import numpy as np
 
 from eigenmesh.arrays import Array
-from eigenmesh.atomic_write import save_arrays
+from eigenmesh.atomic_write import cache_folder, save_arrays
 from eigenmesh.averaging.base import DEFAULT_ACCURACY, Average, LinearAverage, LinearNetwork, LinearRound, reaches
 from eigenmesh.averaging.spectral import Polynomial
 from eigenmesh.averaging.tree import Tree
-from eigenmesh.data import cache_folder
 from eigenmesh.graphs import Weights
 
 # With more unknowns a search takes minutes.

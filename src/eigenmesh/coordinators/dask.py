@@ -340,7 +340,7 @@ class DaskData:
     """Blocks of rows, one node each. To a solver the cluster is one node whose covariance is a sum over blocks."""
 
     blocks: Blocks
-    weights: graphs.Weights = field(default_factory=lambda: graphs.metropolis(graphs.complete(1)))
+    weights: graphs.Weights = field(default_factory=lambda: graphs.metropolis(graphs.topologies.complete(1)))
 
     @classmethod
     def of(cls, X: Any) -> DaskData:

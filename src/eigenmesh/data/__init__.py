@@ -1,6 +1,6 @@
 """Data, one way: sources -> shards (who holds what) -> pooled moments -> each node's covariance as an operator."""
 
-from eigenmesh.data.archives import cache_folder, find_archive
+from eigenmesh.data import datasets
 from eigenmesh.data.block import Block, MatrixColumns, Table, aligned, table_of
 from eigenmesh.data.choice import (
     COPY_BYTES,
@@ -19,7 +19,6 @@ from eigenmesh.data.covariance import (
     Gram,
     MatrixFree,
     OneByOne,
-    Sparse,
     build_covariance,
     covariance_of_each,
     distances,
@@ -28,26 +27,12 @@ from eigenmesh.data.covariance import (
     spe_limit,
     t2_limit,
 )
-from eigenmesh.data.datasets import (
-    CIFAR10,
-    DATASETS,
-    MNIST,
-    gaussian,
-    geometric_spectrum,
-    is_dataset,
-    load,
-    nearly_equal,
-    paper_spectrum,
-    power_law_spectrum,
-    random_axes,
-    unlike_nodes,
-)
+from eigenmesh.data.datasets import DATASETS, is_dataset, load
 from eigenmesh.data.formats.anndata import H5AD, results_of, save_h5ad
 from eigenmesh.data.formats.plink import EIGENVEC, save_plink
 from eigenmesh.data.moments import (
     MOST_ROUNDED,
     NO_VARIANCE,
-    Averager,
     Centring,
     Missing,
     Moments,
@@ -103,9 +88,7 @@ from eigenmesh.data.table import READERS, all_files_of, consecutive_rows, expand
 
 __all__ = [
     "DATASETS",
-    "MEMORY_BYTES",
     "SPLITS",
-    "Averager",
     "Block",
     "Choice",
     "ContiguousSplit",
@@ -115,7 +98,6 @@ __all__ = [
     "FeatureShards",
     "Formed",
     "LabelSplit",
-    "MatrixFree",
     "Missing",
     "Moments",
     "RandomSplit",
@@ -123,25 +105,17 @@ __all__ = [
     "Shards",
     "SizesSplit",
     "Source",
-    "Sparse",
     "Split",
     "Table",
     "TableOptions",
     "as_source",
     "build_covariance",
     "choose",
-    "gaussian",
-    "geometric_spectrum",
-    "is_dataset",
+    "datasets",
     "load",
-    "missing_policy",
-    "nearly_equal",
-    "paper_spectrum",
     "pooled_moments",
-    "power_law_spectrum",
     "read_table",
     "split_by_name",
-    "unlike_nodes",
 ]
 
 

@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import io
 import os
-import sys
 import tarfile
 import time
 import zlib
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eigenmesh.atomic_write import save_arrays
+from eigenmesh.atomic_write import cache_folder, save_arrays
 from eigenmesh.errors import UnreadableFileError
 
 FOLDER_VARIABLE = "EIGENMESH_DATA"
@@ -69,13 +68,6 @@ def find_archive(archive: Archive) -> Path:
     except OSError as error:
         raise UnreadableFileError(f"{path} cannot be written ({error}); make its folder writable.") from error
     return path
-
-
-def cache_folder() -> Path:
-    """The user's cache: %LOCALAPPDATA% on Windows, otherwise $XDG_CACHE_HOME or ~/.cache."""
-    windows = sys.platform == "win32"
-    variable, usual = ("LOCALAPPDATA", "AppData/Local") if windows else ("XDG_CACHE_HOME", ".cache")
-    return Path(os.environ.get(variable) or Path.home() / usual) / "eigenmesh"
 
 
 def content_sha256(arrays: Mapping[str, np.ndarray]) -> str:

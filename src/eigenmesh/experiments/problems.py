@@ -11,11 +11,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from eigenmesh import data as ed
 from eigenmesh import graphs
 from eigenmesh.arrays import Array, namespace, to_numpy
 from eigenmesh.averaging import Averaging
-from eigenmesh.data import Covariance, CovarianceKind, Formed, Moments, Shards
+from eigenmesh.data import Choice, Covariance, CovarianceKind, Formed, Moments, Shards, datasets, load, split_by_name
 from eigenmesh.experiments.experiment import DataSet, Panel, Synthetic
 from eigenmesh.fitting import Costs, DataFacts, Measurement, NodeData, Prepared, Request, Size, network_over, prepare
 from eigenmesh.graphs import NetworkSequence, Weights
@@ -29,21 +28,25 @@ MakeNetwork: TypeAlias = Callable[[int, int], Weights | NetworkSequence]
 
 
 def _random(n_nodes: int, seed: int) -> Weights:
-    return graphs.metropolis(graphs.erdos_renyi(n_nodes, seed=seed))
+    return graphs.metropolis(graphs.topologies.erdos_renyi(n_nodes, seed=seed))
 
 
 # Number of nodes, seed -> network.
 CHANGING: dict[str, MakeNetwork] = {
     "random graph": _random,
-    "one-way, out-degree 3": lambda n_nodes, seed: graphs.push(graphs.random_out(n_nodes, seed=seed)),
-    "one-way ring with chords": lambda n_nodes, seed: graphs.balanced(graphs.directed_chords(n_nodes, seed=seed)),
-    "fresh graph each round": lambda n_nodes, seed: graphs.fresh_graphs(n_nodes, 0.2, seed),
-    "links up 70 %": lambda n_nodes, seed: graphs.links_up(_random(n_nodes, seed), 0.7, seed),
-    "links up 30 %": lambda n_nodes, seed: graphs.links_up(_random(n_nodes, seed), 0.3, seed),
-    "connected over 5 rounds": lambda n_nodes, seed: graphs.dealt_out(graphs.erdos_renyi(n_nodes, seed=seed), 5, seed),
-    "matchings": lambda n_nodes, seed: graphs.matchings(_random(n_nodes, seed), seed),
-    "10 % lost": lambda n_nodes, seed: graphs.lossy(_random(n_nodes, seed), 0.1, seed=seed),
-    "30 % lost": lambda n_nodes, seed: graphs.lossy(_random(n_nodes, seed), 0.3, seed=seed),
+    "one-way, out-degree 3": lambda n_nodes, seed: graphs.push(graphs.topologies.random_out(n_nodes, seed=seed)),
+    "one-way ring with chords": lambda n_nodes, seed: graphs.balanced(
+        graphs.topologies.directed_chords(n_nodes, seed=seed)
+    ),
+    "fresh graph each round": lambda n_nodes, seed: graphs.changing.fresh_graphs(n_nodes, 0.2, seed),
+    "links up 70 %": lambda n_nodes, seed: graphs.changing.links_up(_random(n_nodes, seed), 0.7, seed),
+    "links up 30 %": lambda n_nodes, seed: graphs.changing.links_up(_random(n_nodes, seed), 0.3, seed),
+    "connected over 5 rounds": lambda n_nodes, seed: graphs.changing.dealt_out(
+        graphs.topologies.erdos_renyi(n_nodes, seed=seed), 5, seed
+    ),
+    "matchings": lambda n_nodes, seed: graphs.changing.matchings(_random(n_nodes, seed), seed),
+    "10 % lost": lambda n_nodes, seed: graphs.changing.lossy(_random(n_nodes, seed), 0.1, seed=seed),
+    "30 % lost": lambda n_nodes, seed: graphs.changing.lossy(_random(n_nodes, seed), 0.3, seed=seed),
 }
 
 
@@ -75,7 +78,7 @@ class Comparison:
     @cached_property
     def centralised(self) -> Prepared:
         """The pooled covariance at a single node, for centralised methods."""
-        alone = Stacked(graphs.metropolis(graphs.complete(1)))
+        alone = Stacked(graphs.metropolis(graphs.topologies.complete(1)))
         pooled = pooled_covariance(self.prepared.covariance, self.prepared.facts.n_nodes)
         return replace(self.prepared, network=alone, covariance=pooled)
 
@@ -103,10 +106,10 @@ class KnownData:
 
     def choose_covariance(
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None
-    ) -> ed.Choice:
-        return ed.Choice(self.covariance.kind, 0, "computed before")
+    ) -> Choice:
+        return Choice(self.covariance.kind, 0, "computed before")
 
-    def measure(self, network: Network, choice: ed.Choice, **settings: Any) -> Measurement:
+    def measure(self, network: Network, choice: Choice, **settings: Any) -> Measurement:
         return Measurement(self.moments, self.covariance)
 
 
@@ -182,7 +185,7 @@ def make_comparison(panel: Panel, seed: int, trial: int) -> Comparison:
 @lru_cache(maxsize=1)
 def _covariances(data: Synthetic | DataSet, n_nodes: int, seed: int) -> tuple[KnownData, np.ndarray]:
     """C_i at all nodes, and the eigenvectors of C, largest eigenvalue first: (d, d)."""
-    shards, weights = _samples(data, n_nodes, seed), graphs.metropolis(graphs.complete(n_nodes))
+    shards, weights = _samples(data, n_nodes, seed), graphs.metropolis(graphs.topologies.complete(n_nodes))
     prepared = prepare(Request(n_components=1, covariance=CovarianceKind.FORMED), NodeData(shards, weights))
     covariance: Any = prepared.covariance
     values, vectors = np.linalg.eigh(covariance.matrices.mean(axis=0))
@@ -194,16 +197,16 @@ def _covariances(data: Synthetic | DataSet, n_nodes: int, seed: int) -> tuple[Kn
 def _samples(data: Synthetic | DataSet, n_nodes: int, seed: int) -> Shards:
     if isinstance(data, DataSet):
         table = _table(data.name)
-        return Shards.from_array(table.X, n_nodes, ed.split_by_name(data.split, seed), table.labels)
+        return Shards.from_array(table.X, n_nodes, split_by_name(data.split, seed), table.labels)
     if data.equal:
         # k ones, then evenly from the gap to 0.1, so that l_{k+1} / l_k is the gap: (d,).
         spectrum = np.concatenate([np.ones(data.k), np.linspace(data.gap, 0.1, data.d - data.k)])
     else:
-        spectrum = ed.paper_spectrum(data.d, data.k, data.gap)
+        spectrum = datasets.paper_spectrum(data.d, data.k, data.gap)
     if data.unlike:
-        return Shards.from_list(ed.unlike_nodes(spectrum, [data.samples_per_node] * n_nodes, seed))
-    return Shards.from_list(np.split(ed.gaussian(spectrum, n_nodes * data.samples_per_node, seed), n_nodes))
+        return Shards.from_list(datasets.unlike_nodes(spectrum, [data.samples_per_node] * n_nodes, seed))
+    return Shards.from_list(np.split(datasets.gaussian(spectrum, n_nodes * data.samples_per_node, seed), n_nodes))
 
 
 # One at a time per process: CIFAR-10 takes 492 MB.
-_table = lru_cache(maxsize=1)(ed.load)
+_table = lru_cache(maxsize=1)(load)

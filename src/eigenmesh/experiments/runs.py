@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from eigenmesh.arrays import Array
 from eigenmesh.atomic_write import save_arrays
-from eigenmesh.data import CIFAR10, MNIST, find_archive
+from eigenmesh.data.datasets import CIFAR10, MNIST, find_archive
 from eigenmesh.errors import EigenmeshError, InputError, UnreadableFileError
 from eigenmesh.events import EventLog, Record
 from eigenmesh.experiments.experiment import DataSet, Experiment, Method, Panel, TrialRun

@@ -13,7 +13,7 @@ from sklearn.decomposition import IncrementalPCA
 from eigenmesh import graphs
 from eigenmesh.arrays import normalised, orthonormal
 from eigenmesh.averaging import Tree
-from eigenmesh.data import random_axes
+from eigenmesh.data.datasets import random_axes
 from eigenmesh.estimator import StreamingPCA
 from eigenmesh.experiments.claims import as_csv
 from eigenmesh.experiments.runs import error_within

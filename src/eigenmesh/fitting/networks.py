@@ -16,7 +16,9 @@ from eigenmesh import graphs
 from eigenmesh.arrays import Array, whole
 from eigenmesh.averaging import Average, Averaging, Integers, PushSum, Tree, name_of
 from eigenmesh.errors import InputError, TransportError
-from eigenmesh.graphs import SAMPLED_ROUNDS, NetworkSequence, Weights, graph_of, in_order_of, is_edge_list
+from eigenmesh.graphs import NetworkSequence, Weights
+from eigenmesh.graphs.changing import SAMPLED_ROUNDS
+from eigenmesh.graphs.topologies import graph_of, in_order_of, is_edge_list
 from eigenmesh.masking import KEY_BYTES, MIN_SITES, MaskContext, SiteKey, pairwise_masks
 from eigenmesh.networks import Bound, Changing, ChangingRound, Masking, Meter, Network, Peers, Stacked
 from eigenmesh.settings import Costs

@@ -22,7 +22,9 @@ from eigenmesh.fitting.fit import SHARED_ROWS, fit
 from eigenmesh.fitting.networks import NetworkCall, Price, Prices, RecordingChanging, RecordingNetwork
 from eigenmesh.fitting.node_data import ColumnData, NodeData
 from eigenmesh.fitting.prepare import Decision, Prepared, Workload, decide, goes_with, prepare
-from eigenmesh.graphs import NetworkSequence, Weights, complete, metropolis, tree_rounds
+from eigenmesh.graphs import NetworkSequence, Weights, metropolis
+from eigenmesh.graphs.changing import tree_rounds
+from eigenmesh.graphs.topologies import complete
 from eigenmesh.iteration import Result
 from eigenmesh.networks import Network, Traffic
 from eigenmesh.settings import Costs, Request

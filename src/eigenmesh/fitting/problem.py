@@ -89,7 +89,7 @@ class Spread:
         if not (Path(topology).is_file() or _is_path(topology)):
             raise UnknownNameError("topology (and no file)", topology, graphs.TOPOLOGIES)
         graph = graphs.from_edge_list(topology)
-        graphs.require_connected(graph)
+        graphs.topologies.require_connected(graph)
         return graph
 
     def rule(self) -> data.Split:
@@ -118,7 +118,7 @@ class Spread:
     def network(self, n_nodes: int, names: Sequence[str] | None = None) -> Weights | NetworkSequence:
         """The network of that many nodes; if its own nodes have these names, they are put in this order."""
         if self.links is not None:
-            return graphs.weighting(self.weights, graphs.in_order_of(self.links, names))
+            return graphs.weighting(self.weights, graphs.topologies.in_order_of(self.links, names))
         return parse_weights(self.topology, self.weights, n_nodes, self.seed, names)
 
     def of_table(self, table: data.Table, nodes: Any = None) -> NodeData:

@@ -1,44 +1,12 @@
-"""Graphs: topologies, weights, and how fast a network averages."""
+"""Graphs: topologies, weights, and how fast a network averages.
 
-from eigenmesh.graphs.changing import (
-    SAMPLED_ROUNDS,
-    NetworkSequence,
-    dealt_out,
-    fresh_graphs,
-    links_up,
-    lossy,
-    matchings,
-    over_time,
-    periodic,
-    tree_rounds,
-)
-from eigenmesh.graphs.eigenvalues import Spectrum, diameter, laplacian_extremes, rounds_to_average, spectrum
-from eigenmesh.graphs.topologies import (
-    TOPOLOGIES,
-    TWO_WAY,
-    binary_tree,
-    circle_picture,
-    complete,
-    cycle,
-    directed_chords,
-    directed_cycle,
-    erdos_renyi,
-    exponential,
-    from_edge_list,
-    from_networkx,
-    graph_of,
-    grid,
-    hypercube,
-    in_order_of,
-    is_edge_list,
-    path,
-    random_geometric,
-    random_out,
-    regular,
-    require_connected,
-    small_world,
-    star,
-)
+Graphs of a known form are functions of ``topologies``, networks that change from round to round those of ``changing``.
+"""
+
+from eigenmesh.graphs import changing, topologies
+from eigenmesh.graphs.changing import NetworkSequence
+from eigenmesh.graphs.eigenvalues import Spectrum, rounds_to_average, spectrum
+from eigenmesh.graphs.topologies import TOPOLOGIES, from_edge_list, from_networkx
 from eigenmesh.graphs.topologies import by_name as topology
 from eigenmesh.graphs.weights import (
     WEIGHTS,
@@ -53,8 +21,8 @@ from eigenmesh.graphs.weights import (
     pull,
     push,
     resolved,
+    weighting,
 )
-from eigenmesh.graphs.weights import by_name as weighting
 
 __all__ = [
     "TOPOLOGIES",
@@ -64,41 +32,18 @@ __all__ = [
     "Weights",
     "balanced",
     "best_constant",
-    "binary_tree",
-    "complete",
-    "cycle",
-    "dealt_out",
-    "diameter",
-    "directed_chords",
-    "directed_cycle",
-    "erdos_renyi",
-    "exponential",
-    "fresh_graphs",
+    "changing",
     "from_edge_list",
     "from_matrix",
     "from_networkx",
-    "grid",
-    "hypercube",
-    "laplacian_extremes",
     "lazy",
-    "links_up",
-    "lossy",
-    "matchings",
     "max_degree",
     "metropolis",
-    "over_time",
-    "path",
-    "periodic",
     "pull",
     "push",
-    "random_geometric",
-    "random_out",
-    "regular",
-    "require_connected",
     "rounds_to_average",
-    "small_world",
     "spectrum",
-    "star",
+    "topologies",
     "topology",
     "weighting",
 ]

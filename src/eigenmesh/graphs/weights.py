@@ -366,7 +366,7 @@ ONE_WAY = (balanced, push, pull)
 WEIGHTS: dict[str, Callable[[nx.Graph], Weights]] = {build.__name__: build for build in (*BOTH_WAYS, *ONE_WAY)}
 
 
-def by_name(name: str, graph: nx.Graph) -> Weights:
+def weighting(name: str, graph: nx.Graph) -> Weights:
     """Weights of the rule with this name.
 
     Parameters

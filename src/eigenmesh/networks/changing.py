@@ -18,7 +18,8 @@ from eigenmesh import averaging as av
 from eigenmesh.arrays import Array, whole
 from eigenmesh.averaging import CHANCE, LinearRound, PushSum
 from eigenmesh.errors import GraphError, InputError
-from eigenmesh.graphs import NetworkSequence, Weights, over_time
+from eigenmesh.graphs import NetworkSequence, Weights
+from eigenmesh.graphs.changing import over_time
 from eigenmesh.networks.codec import Bound
 from eigenmesh.networks.mixes import Mixes, PushMixes, rounds_to_contract
 from eigenmesh.networks.network import Network

@@ -523,7 +523,8 @@ class Network(ABC):
         over = Counter[frozenset[int]]()
         for link, (_, n_bytes) in self.link_traffic().items():
             over[frozenset(link)] += n_bytes
-        return f"<div>{html_paragraphs([f'{about}{wider}.'])}{graphs.circle_picture(self.weights.graph, over)}</div>"
+        picture = graphs.topologies.circle_picture(self.weights.graph, over)
+        return f"<div>{html_paragraphs([f'{about}{wider}.'])}{picture}</div>"
 
 
 def flat(values: Array) -> Array:

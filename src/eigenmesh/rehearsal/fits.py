@@ -18,7 +18,8 @@ import networkx as nx
 import numpy as np
 
 from eigenmesh import protocol as ep
-from eigenmesh.data import Covariance, Shards, geometric_spectrum, unlike_nodes
+from eigenmesh.data import Covariance, Shards
+from eigenmesh.data.datasets import geometric_spectrum, unlike_nodes
 from eigenmesh.errors import MembersChangedError
 from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.graphs import metropolis

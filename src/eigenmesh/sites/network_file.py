@@ -16,7 +16,7 @@ from typing import Any
 from eigenmesh import __version__, graphs
 from eigenmesh.errors import InputError
 from eigenmesh.fitting import canonical, listed, matching
-from eigenmesh.graphs import TWO_WAY
+from eigenmesh.graphs.topologies import TWO_WAY
 from eigenmesh.masking import mask_rule
 from eigenmesh.settings import AT_SITES, named, whole
 from eigenmesh.sites.fields import TEXT, Fields, toml, toml_table

@@ -20,7 +20,8 @@ from eigenmesh.certificate import COLUMNS as PROBE_COLUMNS
 from eigenmesh.data import Block, Table, TableOptions, aligned, all_files_of, read_table, require_distinct, scores_file
 from eigenmesh.errors import DataError, EigenmeshError, GraphError, InputError, UnknownNameError, UnreadableFileError
 from eigenmesh.fitting import require_goes_with
-from eigenmesh.graphs import Weights, from_networkx, metropolis, require_connected
+from eigenmesh.graphs import Weights, from_networkx, metropolis
+from eigenmesh.graphs.topologies import require_connected
 from eigenmesh.masking import MIN_SITES
 from eigenmesh.settings import AT_SITES, FLAG, SETTINGS, Allowed, OnLoss, Partition, Request, parse, whole
 from eigenmesh.sites.fields import COLUMNS, TEXT, Fields, toml_table
