@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from collections import Counter
 from itertools import chain
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenmesh.data import ContiguousSplit, DirichletSplit, LabelSplit, RandomSplit, SizesSplit, split_by_name
@@ -67,6 +68,24 @@ def test_proportions_are_kept_to_within_one_sample_or_one_at_least(weights, extr
 def test_random_and_contiguous_are_even():
     for split in (RandomSplit(0), ContiguousSplit()):
         assert [len(part) for part in as_lists(split.rows(11, 4), 11)] == [3, 3, 3, 2]
+
+
+@pytest.mark.parametrize("many", [0, 2048])
+def test_all_splits_into_given_sizes_are_equally_likely(many, monkeypatch):
+    monkeypatch.setattr("eigenmesh.data.split.MANY_ROWS", many)
+    counts = Counter(str(as_lists(SizesSplit([1, 2, 1], seed).rows(4, 3), 4)) for seed in range(3000))
+    assert len(counts) == 12
+    # The expected number of each is 250, with a standard deviation of 15.
+    assert max(abs(count - 250) for count in counts.values()) < 75
+
+
+@given(sizes=st.lists(st.integers(2048, 5000), min_size=1, max_size=4), seed=st.integers(0, 2**32))
+@settings(max_examples=10)
+def test_sizes_of_many_rows_are_kept(sizes, seed):
+    parts = SizesSplit(sizes, seed).rows(sum(sizes), len(sizes))
+    assert [len(part) for part in parts] == sizes
+    assert all((np.diff(part) > 0).all() for part in parts)
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(sum(sizes)))
 
 
 def test_seeds_differ_and_the_global_state_is_not_touched():

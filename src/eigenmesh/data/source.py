@@ -375,6 +375,9 @@ class MatrixSource:
         if self.device is not None and not isinstance(rows, slice):
             xp = namespace(self.matrix)
             return xp.take(self.matrix, xp.asarray(rows, device=self.device), axis=0)
+        if self.n_stored is None and not isinstance(rows, slice) and self.matrix.flags.c_contiguous:
+            # Ten times as fast as an index where rows are short; it would copy the whole of any other array.
+            return self.matrix.take(rows, axis=0)
         if self.n_stored is None or not isinstance(rows, slice):
             return self.matrix[rows]
         return self.matrix if rows == slice(0, self.shape[0]) else _run_of_rows(self.matrix, rows)
