@@ -217,11 +217,21 @@ MOST_PIECES, SHORTEST_PIECE = 16, 128
 
 def small_work_on_host(array: Array) -> AbstractContextManager[Any]:
     """One BLAS thread for NumPy while a GPU does the large products: for small ones, waking threads takes longer."""
-    return _blas_threads().limit(limits=1, user_api="blas") if on_gpu(array) else nullcontext()
+    return blas_threads(1) if on_gpu(array) else nullcontext()
+
+
+def blas_threads(most: int) -> AbstractContextManager[Any]:
+    """At most that many BLAS threads for NumPy in this process. scikit-learn brings the library that sets them."""
+    controller = _blas_controller().select(user_api="blas")
+    # Its own limit would also raise a smaller number of threads.
+    limit: AbstractContextManager[Any] = controller.limit(
+        limits=min([most, *(library["num_threads"] for library in controller.info())])
+    )
+    return limit
 
 
 @cache
-def _blas_threads() -> Any:
+def _blas_controller() -> Any:
     from threadpoolctl import ThreadpoolController
 
     # Cached, because finding the libraries takes a few milliseconds.

@@ -1,9 +1,11 @@
 """What threads do beside the contract of all transports: errors as they were raised, nothing left running."""
 
 import threading
+from contextlib import suppress
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from eigenmesh.errors import AbortedError, DeadlineError, InputError
 from eigenmesh.transports import Links, ThreadHub, run_threads
@@ -61,3 +63,24 @@ def test_bad_settings(size, timeout_s):
         ThreadHub(size, timeout_s)
     with pytest.raises(InputError, match="rank = 5"):
         ThreadHub(2).transport(5)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_blas_takes_its_share_of_the_cores_meanwhile(fails, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 6)
+
+    def blas_threads():
+        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+    def work(transport):
+        seen.append(blas_threads())
+        if fails:
+            raise InputError("no")
+
+    with threadpool_limits(4, "blas"):
+        for size, share in ((1, 4), (3, 2), (8, 1)):
+            seen = []
+            with suppress(InputError):
+                run_threads(size, work)
+            assert seen == [{share}] * size
+            assert blas_threads() == {4}

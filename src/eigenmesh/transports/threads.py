@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
+from eigenmesh.arrays import blas_threads
 from eigenmesh.errors import AbortedError, DeadlineError, InputError
 from eigenmesh.transports.base import Arrays, Links, Transport, require_timeouts
 
@@ -127,7 +129,9 @@ def run_threads(size: int, work: Callable[[Transport], T], timeout_s: float = 60
         with hub.transport(rank) as transport:
             return work(transport)
 
-    with ThreadPoolExecutor(size, thread_name_prefix="node") as pool:
+    # The nodes share the cores: BLAS threads of one node that wait for a core make all others wait too.
+    share = max(1, (os.cpu_count() or 1) // size)
+    with blas_threads(share), ThreadPoolExecutor(size, thread_name_prefix="node") as pool:
         futures = [pool.submit(guarded, rank) for rank in range(size)]
         try:
             errors = [error for error in (future.exception() for future in futures) if error is not None]
