@@ -118,7 +118,7 @@ def test_the_same_seed_gives_the_same_numbers(call, data):
 
 def test_nodes_of_their_own_and_scaled_columns(call, write_csv, tmp_path, samples):
     write_csv("data.csv", samples, np.repeat(["a", "b", "c"], 80))
-    words = ["--label-column", "site", "--split", "label", "--scale", "--averaging", "tree"]
+    words = ["--table", "label_column=site", "--split", "label", "--scale", "--averaging", "tree"]
     done = call("compare", "data.csv", *words, "-k", 2, "--solvers", "block-krylov,oi", "--out", "r")
     assert done.exit_code == 0, done.output
     assert "3 nodes" in done.stdout

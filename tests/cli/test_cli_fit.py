@@ -145,7 +145,18 @@ def test_split_by_label_has_one_node_a_label(call, write_csv, samples):
     labels = np.array(["a", "b", "c"])[np.digitize(samples[:, 0], [-0.5, 0.5])]
     write_csv("data.csv", samples, labels)
     done = call(
-        "fit", "data.csv", "--label-column", "site", "--split", "label", "-k", 2, "--out", "r.npz", "--json", "r.json"
+        "fit",
+        "data.csv",
+        "--table",
+        "label_column=site",
+        "--split",
+        "label",
+        "-k",
+        2,
+        "--out",
+        "r.npz",
+        "--json",
+        "r.json",
     )
     assert done.exit_code == 0, done.output
     with np.load("r.npz", allow_pickle=False) as arrays:

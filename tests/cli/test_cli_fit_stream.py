@@ -68,7 +68,7 @@ def test_folders_are_nodes_and_one_may_lack_a_file(call, folder, samples, write_
 def test_labels_are_nodes(call, write_csv, samples):
     sites = np.array(["a", "b"] * 120)
     path = write_csv("all.csv", samples, sites)
-    words = ("fit", path, "--stream", "--batch-rows", 80, "--label-column", "site", "--split", "label", "-k", 2)
+    words = ("fit", path, "--stream", "--batch-rows", 80, "--table", "label_column=site", "--split", "label", "-k", 2)
     done = call(*words, "--out", "r.npz")
     assert done.exit_code == 0, done.output
     assert assert_components("r.npz", samples)["node_components"].shape == (2, 2, 6)
@@ -86,7 +86,7 @@ def test_labels_are_nodes(call, write_csv, samples):
         (["days", "--stream", "--split", "label"], "no labels to split by"),
         (["days", "--stream", "--transport", "mpi"], "every node reads its own"),
         (["few.npy", "--stream", "-k", "3"], "are too few"),
-        (["days", "--stream", "--weight-column", "c0"], "--stream, which counts every row once"),
+        (["days", "--stream", "--table", "weight_column=c0"], "--stream, which counts every row once"),
         (["days", "--stream", "--partition", "features"], "a stream is split by samples"),
     ],
 )

@@ -33,7 +33,7 @@ def require_true(path, samples):
 
 @pytest.mark.parametrize("engine", [(), ("--transport", "threads", "--out", "node-{rank}.npz")])
 def test_files_of_columns(call, files, samples, engine):
-    words = ("--partition", "features", "--id-column", "patient", "-k", 2, "--seed", 1, "--json", "-")
+    words = ("--partition", "features", "--table", "id_column=patient", "-k", 2, "--seed", 1, "--json", "-")
     done = call("fit", "lab.csv", "genes.csv", *words, *(engine or ("--out", "pca.npz")))
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["n_samples"] == len(samples)
@@ -59,7 +59,7 @@ def test_one_table_is_split_by_columns(call, samples, write_csv, tmp_path):
 def test_rows_in_another_order_are_refused_before_anything_is_written(call, files):
     lines = (files / "genes.csv").read_text().splitlines()
     (files / "genes.csv").write_text("\n".join([*lines[:7], lines[8], lines[7], *lines[9:]]) + "\n")
-    words = ("--partition", "features", "--id-column", "patient", "-k", 2, "--out", "pca.npz")
+    words = ("--partition", "features", "--table", "id_column=patient", "-k", 2, "--out", "pca.npz")
     done = call("fit", "lab.csv", "genes.csv", *words)
     assert done.exit_code == 2
     assert "at node 1 (genes) from row 6 on" in done.stderr

@@ -245,9 +245,21 @@ def test_whitened_scores_have_unit_variance(call, write_csv, samples):
 
 def test_the_model_of_fit_can_be_used(call, write_csv, samples):
     write_csv("all.csv", samples, np.arange(len(samples)) % 4)
-    words = ("fit", "all.csv", "--label-column", "site", "--split", "label", "-k", "3", "--scale", "--out", "model.npz")
+    words = (
+        "fit",
+        "all.csv",
+        "--table",
+        "label_column=site",
+        "--split",
+        "label",
+        "-k",
+        "3",
+        "--scale",
+        "--out",
+        "model.npz",
+    )
     assert call(*words).exit_code == 0
-    done = call("transform", "all.csv", "--label-column", "site", "--model", "model.npz", "--out", "s.npz")
+    done = call("transform", "all.csv", "--table", "label_column=site", "--model", "model.npz", "--out", "s.npz")
     assert done.exit_code == 0, done.output
     with np.load("s.npz") as found:
         assert (found["labels"] == np.arange(len(samples)) % 4).all()

@@ -71,5 +71,11 @@ def test_an_operator_has_the_commands_of_a_site_and_nobody_else_has(call):
 
 
 def test_the_help_of_a_fit_is_at_most_three_times_as_long_as_that_of_everything(call):
-    everything, fit = (len(call(*words, "--help").output.splitlines()) for words in ((), ("fit",)))
+    everything, fit = (len(call(*words, "--help").output) for words in ((), ("fit",)))
     assert fit <= 3 * everything
+
+
+def test_all_commands_together_have_few_options():
+    tables = (lazy_commands(table).values() for table in (COMMANDS, SITE_COMMANDS))
+    commands = [command.loaded() for table in tables for command in table]
+    assert sum(one.param_type_name == "option" for command in commands for one in command.params) <= 155

@@ -27,7 +27,7 @@ def files(call, tmp_path):
 
 
 def test_fit_and_scores_of_messy_files_are_those_of_the_clean_matrix(call, files):
-    words = ("--id-column", "patient", "--category", "sex=f,m")
+    words = ("--table", "id_column=patient", "--table", "categories.sex=f,m")
     done = call("fit", "*.csv", *words, "-k", "2", "--out", "pca.npz", "--json", "-")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["n_features"] == 5
@@ -45,7 +45,7 @@ def test_fit_and_scores_of_messy_files_are_those_of_the_clean_matrix(call, files
 
 def test_columns_and_drop_are_two_ways_to_say_the_same(call, files):
     found = []
-    for words in (("--drop", "patient,sex"), ("--columns", "a,b,c")):
+    for words in (("--table", "drop=patient,sex"), ("--table", "columns=a,b,c")):
         done = call("fit", "north.csv", "south.csv", *words, "-k", "2", "--seed", "0", "--json", "-")
         assert done.exit_code == 0, done.stderr
         found.append(json.loads(done.stdout)["explained_variance"])
@@ -56,12 +56,24 @@ def test_columns_and_drop_are_two_ways_to_say_the_same(call, files):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), ("column 'patient' of north.csv", "'P00' in line 2", "--drop", "--id-column", "--category")),
-        (("--drop", "patient"), ("column 'sex' of north.csv", "in line 2")),
-        (("--drop", "patient", "--category", "sex"), ("--category sex", "sex=f,m")),
-        (("--drop", "patient", "--category", "sex=f,x"), ("north.csv, column 1 ('sex'), is 'm'", "at all sites")),
-        (("--drop", "name"), ("has no column 'name'", "patient, sex")),
-        (("--columns", "a", "--text", "decimal=;"), ("decimal = ';'",)),
+        (
+            (),
+            (
+                "column 'patient' of north.csv",
+                "'P00' in line 2",
+                "--table drop=",
+                "--table id_column",
+                "--table categories",
+            ),
+        ),
+        (("--table", "drop=patient"), ("column 'sex' of north.csv", "in line 2")),
+        (("--table", "drop=patient", "--table", "categories.sex"), ("--table categories.sex", "sex=f,m")),
+        (
+            ("--table", "drop=patient", "--table", "categories.sex=f,x"),
+            ("north.csv, column 1 ('sex'), is 'm'", "at all sites"),
+        ),
+        (("--table", "drop=name"), ("has no column 'name'", "patient, sex")),
+        (("--table", "columns=a", "--table", "decimal=;"), ("decimal = ';'",)),
     ],
 )
 def test_what_is_wrong_is_said_in_the_words_of_the_command_line(call, files, words, said):
@@ -78,7 +90,7 @@ def test_warnings_are_shown_once_and_the_fit_goes_on(call, files):
     done = call("fit", "ids.csv", "--nodes", "3", "-k", "1")
     assert done.exit_code == 0
     assert "warning: column 'nr' of ids.csv looks like an id" in done.stderr
-    assert "leave it out (--drop), or say that it is one (--id-column)" in done.stderr
+    assert "leave it out (--table drop=NAME), or say that it is one (--table id_column)" in done.stderr
     assert "warning: column 0 ('nr') has 9" in done.stderr
     assert "--scale" in done.stderr
     assert done.stderr.count("warning: ") == 2
@@ -88,23 +100,34 @@ def test_a_header_of_years_is_a_warning_until_the_command_says_what_it_is(call, 
     years = ["2001,2002,2003", *(",".join(map(str, row)) for row in X)]
     (tmp_path / "years.csv").write_text("\n".join(years))
     done = call("fit", "years.csv", "-k", "2", "--json", "-")
-    assert '--text header="yes"' in done.stderr
+    assert '--table header="yes"' in done.stderr
     assert json.loads(done.stdout)["n_samples"] == 41
     done = call(
-        "fit", "years.csv", "-k", "2", "--text", "header=yes", "--drop", "2002", "--out", "pca.npz", "--json", "-"
+        "fit",
+        "years.csv",
+        "-k",
+        "2",
+        "--table",
+        "header=yes",
+        "--table",
+        "drop=2002",
+        "--out",
+        "pca.npz",
+        "--json",
+        "-",
     )
     assert "header=" not in done.stderr
     found = json.loads(done.stdout)
     assert found["n_samples"] == 40
     assert set(found["loadings"][0]) == {"2001", "2003"}
     assert np.allclose(found["explained_variance"], PCA(2).fit(X[:, [0, 2]]).explained_variance_)
-    done = call("transform", "years.csv", "--text", "header=yes", "--model", "pca.npz", "--out", "scores.npy")
+    done = call("transform", "years.csv", "--table", "header=yes", "--model", "pca.npz", "--out", "scores.npy")
     assert done.exit_code == 0, done.stderr
     assert np.load(tmp_path / "scores.npy").shape == (40, 2)
 
 
 def test_loadings_are_shown_and_in_the_numbers(call, files):
-    done = call("fit", "north.csv", "south.csv", "--columns", "a,b,c", "-k", "2", "--json", "r.json")
+    done = call("fit", "north.csv", "south.csv", "--table", "columns=a,b,c", "-k", "2", "--json", "r.json")
     assert done.exit_code == 0, done.stderr
     assert "largest loadings" in done.stdout
     loadings = json.loads((files / "r.json").read_text())["loadings"]
@@ -144,14 +167,14 @@ def test_weights_of_a_column_are_repeated_rows(call, tmp_path):
     (tmp_path / "all.csv").write_text("\n".join(["count,a,b,c", *lines]))
     expected = PCA(2).fit(np.repeat(X, counts, axis=0)).explained_variance_
     for data in (("north.csv", "south.csv"), ("all.csv", "--nodes", "3"), ("all.csv", "--split", "contiguous")):
-        done = call("fit", *data, "--weight-column", "count", "-k", "2", "--json", "-")
+        done = call("fit", *data, "--table", "weight_column=count", "-k", "2", "--json", "-")
         assert done.exit_code == 0, done.stderr
         found = json.loads(done.stdout)
         assert np.allclose(found["explained_variance"], expected)
         assert found["n_samples"] == counts.sum()
     for entry in ("-1", "many", ""):
         (tmp_path / "south.csv").write_text("\n".join(["count,a,b,c", *lines[25:30], f"{entry},1,2,3"]))
-        done = call("fit", "north.csv", "south.csv", "--weight-column", "count", "-k", "2")
+        done = call("fit", "north.csv", "south.csv", "--table", "weight_column=count", "-k", "2")
         assert done.exit_code == 2
         assert "line 7 of south.csv, column 0 ('count'), is" in done.stderr
         assert "a weight must be a number" in done.stderr
@@ -164,7 +187,7 @@ def test_monitoring_writes_t2_and_spe_and_says_what_is_beyond_the_limits(call, t
     for name, rows in (("fitted", quiet[:200]), ("quiet", quiet[200:]), ("today", odd)):
         lines = [f"P{row}," + ",".join(map(repr, values)) for row, values in enumerate(rows.tolist())]
         (tmp_path / f"{name}.csv").write_text("\n".join(["id,a,b,c,d,e,f", *lines]))
-    words = ("--id-column", "id")
+    words = ("--table", "id_column=id")
     assert call("fit", "fitted.csv", *words, "-k", 2, "--nodes", 3, "--out", "pca.npz").exit_code == 0
     transform = ("transform", "today.csv", *words, "--model", "pca.npz", "--monitor", "--out")
     done = call(*transform, "out.csv", "--quiet-samples", "quiet.csv")

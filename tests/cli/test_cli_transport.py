@@ -186,7 +186,7 @@ def test_mpiexec_ends_with_that_status_and_torchrun_with_one_for_all_failures(go
     [
         (["--scale"], "scale: true at node 2, false at nodes 0, 1"),
         (["--split", "random"], 'split: "random" at node 2, "contiguous" at nodes 0, 1'),
-        (["--drop", "3"], "n_features"),
+        (["--table", "drop=3"], "n_features"),
     ],
     ids=" ".join,
 )

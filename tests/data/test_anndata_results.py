@@ -41,7 +41,7 @@ def command(*words):
 @pytest.mark.parametrize("layer", [None, "dense"])
 def test_a_copy_of_the_file_has_the_results(write, layer, counts, tmp_path):
     write(tmp_path / "cells.h5ad", counts)
-    options = [] if layer is None else ["--layer", layer]
+    options = [] if layer is None else ["--table", f"layer={layer}"]
     pca = saved(tmp_path / "cells.h5ad", counts, layer=layer)
     # Twice: what is there already is written over.
     for source, target in (("cells", "once"), ("once", "twice")):

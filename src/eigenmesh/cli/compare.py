@@ -39,7 +39,7 @@ Out = Annotated[list[Path], option(OUTPUT, "FOLDER|FILE", OUT_HELP, "--out")]
 
 def compare(
     data: options.Sources,
-    table: options.SomeColumns,
+    table: options.Table,
     where: options.Where,
     solvers: Solvers = DEFAULT_SOLVERS,
     scale: options.Scale = False,

@@ -74,11 +74,11 @@ def fit(
 
     - `eigenmesh fit digits -k 3 --plot digits.png --report digits.html`
 
-    - `eigenmesh fit patients.csv --label-column site --split label --scale`
+    - `eigenmesh fit patients.csv --table label_column=site --split label --scale`
 
     - `eigenmesh fit a.csv b.csv c.csv --topology links.txt --json -`
 
-    - `eigenmesh fit lab.csv genes.csv --partition features --id-column patient`
+    - `eigenmesh fit lab.csv genes.csv --partition features --table id_column=patient`
 
     - `mpiexec -n 20 eigenmesh fit site-{rank}.npy --transport mpi --out pca.npz`
 

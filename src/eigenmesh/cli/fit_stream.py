@@ -77,7 +77,9 @@ def fit_stream(
 ) -> bool:
     """Fit every batch, print a line for each, and write the final result; True if the last batch converged."""
     if table.weight_column is not None:
-        raise InputError("--weight-column cannot be used with --stream, which counts every row once; leave it out.")
+        raise InputError(
+            "--table weight_column cannot be used with --stream, which counts every row once; leave it out."
+        )
     spread, batch_rows = Spread(**where), batches.pop("batch_rows")
     # The nodes of a file of links are as many as it links.
     linked = {"topology": spread.topology, "n_nodes": spread.n_nodes}
@@ -138,7 +140,7 @@ def _samples(tables: Sequence[Table | None], by_label: bool) -> dict[str, Any]:
         empty = as_source(no_rows, feature_names=first.feature_names)
         return {"X": [empty if table is None else table.source for table in tables]}
     if by_label and first.labels is None:
-        raise InputError(f"{first.name} has no labels to split by; name their column with --label-column.")
+        raise InputError(f"{first.name} has no labels to split by; name their column with --table label_column=NAME.")
     return {"X": first.source, "nodes" if by_label else "y": first.labels}
 
 

@@ -130,7 +130,7 @@ ArraysFile = Annotated[Path | None, option(OUTPUT, "FILE.npz", "Write components
 NumbersFile = Annotated[
     str | None, option(OUTPUT, "FILE|-", "Write certificate, cost and settings; - to print.", "--json")
 ]
-PictureFile = Annotated[Path | None, option(OUTPUT, "FILE", "Draw a picture, .png, .svg or .pdf.", "--plot")]
+PictureFile = Annotated[Path | None, option(OUTPUT, "FILE", "Draw a picture: .png, .svg, .pdf.", "--plot")]
 EventsFile = Annotated[Path | None, option(OUTPUT, "FILE.jsonl", "Write all events, one per line.", "--events")]
 ReportFile = Annotated[Path | None, option(OUTPUT, "FILE.html", "Write a page that shows the whole run.", "--report")]
 Live = Annotated[bool, option(OUTPUT, None, "Serve a page that shows the run live.", "--live")]
@@ -217,68 +217,51 @@ def _setting(name: str, text: str, kinds: Mapping[str, Any]) -> tuple[str, Any]:
 # Groups of options: a command has one parameter for each, and the function below gives its value.
 
 
-# Of text files, each with an example.
-TEXT = {"header": "no", "delimiter": "tab", "decimal": ",", "encoding": "latin-1"}
-TEXT_HELP = f"How to read text: {', '.join(map('='.join, TEXT.items()))}. Can be repeated."
-Text = str | None
-
-
-Columns = Annotated[Text, option(DATA, "A,B,..", "Use only these columns: names, or numbers from 0.")]
-Dropped = Annotated[Text, option(DATA, "A,B,..", "Leave these columns out.")]
-LabelColumn = Annotated[Text, option(DATA, "NAME", "Labels of the samples.")]
-
-
-def read_columns(columns: Columns = None, drop: Dropped = None, label_column: LabelColumn = None) -> TableOptions:
-    """Which columns of tables are used, for commands that compare solvers."""
-    return read_table_options(columns, drop, label_column=label_column)
+# What --table says, by the names of Python and of a site.toml, each with an example.
+TABLE = {
+    "columns": "age,bmi",
+    "drop": "address,3",
+    "id_column": "patient",
+    "label_column": "site",
+    "weight_column": "count",
+    "categories.sex": "f,m",
+    "header": "no",
+    "delimiter": "tab",
+    "decimal": ",",
+    "encoding": "latin-1",
+    "layer": "counts",
+}
+TABLE_HELP = f"How to read files; can be repeated: {', '.join(map('='.join, TABLE.items()))}."
 
 
 def read_table_options(
-    columns: Columns = None,
-    drop: Dropped = None,
-    id_column: Annotated[Text, option(DATA, "NAME", "Names of the samples, copied to the scores.")] = None,
-    label_column: LabelColumn = None,
-    weight_column: Annotated[Text, option(DATA, "NAME", "How many samples a row stands for.")] = None,
-    category: Annotated[
-        list[str] | None, option(DATA, "NAME=A,B,..", "Levels that become columns of 0 and 1. Can be repeated.")
-    ] = None,
-    text: Annotated[list[str] | None, option(DATA, "NAME=VALUE", TEXT_HELP)] = None,
-    layer: Annotated[Text, option(DATA, "NAME", "Of a .h5 or .h5ad file; X by default.")] = None,
+    table: Annotated[list[str] | None, option(DATA, "NAME=VALUE", TABLE_HELP)] = None,
 ) -> TableOptions:
     """How tables are read."""
-    lists = {
-        name: None if typed is None else list(map(_column, _words(typed) or [""]))
-        for name, typed in (("columns", columns), ("drop", drop))
-    }
-    special = {"id_column": id_column, "label_column": label_column, "weight_column": weight_column}
-    named = {name: _column(typed) for name, typed in special.items() if typed is not None}
-    written = dict(map(_text, text or ()))
-    return TableOptions.of(**lists, **named, **written, layer=layer, categories=dict(map(_category, category or ())))
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
+    written: dict[str, Any] = {"categories": {}}
+    for typed in table or ():
+        typed_name, equals, text = typed.partition("=")
+        stem, dot, column = typed_name.strip().partition(".")
+        known = canonical_name("property of tables", stem, [name.partition(".")[0] for name in TABLE])
+        words = [word.strip() for word in text.split(",") if word.strip()]
+        in_words = known in ("columns", "drop", "categories")
+        if not equals or not (words if in_words else text) or bool(dot) != (known == "categories"):
+            example = next(f"{name}={text}" for name, text in TABLE.items() if name.partition(".")[0] == known)
+            raise InputError(f"--table {typed} must be a name and its value, such as --table {example}.")
+        if known == "categories":
+            written[known][column] = words
+        elif in_words:
+            written[known] = list(map(_column, words))
+        elif known.endswith("_column"):
+            written[known] = _column(text)
+        else:
+            written[known] = "\t" if (known, text) in (("delimiter", "tab"), ("delimiter", r"\t")) else text
+    return TableOptions.of(**written)
 
 
 def _column(text: str) -> str | int:
     """A column by its name, or by its number from 0."""
     return int(text) if text.isdecimal() else text
-
-
-def _text(typed: str) -> tuple[str, str]:
-    """A property of text files and its value."""
-    name, equals, value = typed.partition("=")
-    name = canonical_name("property of text", name.strip(), TEXT)
-    if not equals or not value:
-        raise InputError(f"--text {typed} must be a property and its value, such as --text {name}={TEXT[name]}.")
-    return name, "\t" if (name, value) in (("delimiter", "tab"), ("delimiter", r"\t")) else value
-
-
-def _category(text: str) -> tuple[str, list[str]]:
-    name, equals, levels = text.partition("=")
-    if not equals or not _words(levels):
-        raise InputError(f"--category {text} must be a column and its levels, such as --category sex=f,m.")
-    return name.strip(), _words(levels)
 
 
 def read_where(
@@ -332,7 +315,6 @@ def read_stream(
 
 
 Table = Annotated[TableOptions, read_table_options]
-SomeColumns = Annotated[TableOptions, read_columns]
 Where = Annotated[dict[str, Any], read_where]
 Method = Annotated[dict[str, Any], read_method]
 Stream = Annotated[dict[str, Any] | None, read_stream]

@@ -42,7 +42,7 @@ REMARKS = {BlockKrylov.name: " (which needs every link of a tree)"}
 
 def simulate(
     data: options.Sources,
-    table: options.SomeColumns,
+    table: options.Table,
     where: options.Where,
     conditions: options.ConditionsPath = None,
     solvers: SolverNames = DEFAULT_SOLVERS,

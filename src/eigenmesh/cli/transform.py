@@ -53,7 +53,7 @@ def transform(
 
     Samples are centred with the pooled mean of the model, and scaled like the samples of the fit. If the model and the
     data both have column names, columns are matched by name, in any order, and all others are left out.
-    **--id-column** is copied to the scores.
+    The column **--table id_column=NAME** is copied to the scores.
 
     Examples:
 

@@ -231,7 +231,7 @@ class Spread:
                 share = transport.rank, transport.size
             table = read_one(files[0], options, share)
             if isinstance(rule, data.LabelSplit) and table.labels is None and self.kind is data.Shards:
-                fix = "name their column with --label-column, or use --split random or --split contiguous"
+                fix = "name their column with --table label_column=NAME, or use --split random or --split contiguous"
                 raise InputError(f"{table.name} has no labels to split by; {fix}.")
             return self.of_table(table) if share is None else self.of_own(table, split=str(self.split))
         if self.split is not None:
@@ -260,8 +260,9 @@ def read_one(name: str, options: data.TableOptions = EVERYTHING, share: tuple[in
     """A data set or the table in a file, by name; ``share = (i, n)`` takes the i-th of n runs of its rows."""
     if data.is_dataset(name):
         if options != EVERYTHING:
-            fix = "leave out --label-column, --drop and the other options of tables"
-            raise InputError(f"the data set {name} has its own labels, and all its columns are used; {fix}.")
+            raise InputError(
+                f"the data set {name} has its own labels, and all its columns are used; leave out --table."
+            )
         table = data.load(name)
         return table.take(data.consecutive_rows(table.n_samples, share))
     if not Path(name).exists() and data.kind_of(Path(name)) not in data.READERS and not _is_path(name):
