@@ -16,22 +16,22 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from eigenmesh.cli.fit import carry_out
 from eigenmesh.cli.messages import Messages
 from eigenmesh.cli.options import Live, option
-from eigenmesh.cli.output import draw_fit, facts_of, make_folder, require_report, title_of, write_fit_report
+from eigenmesh.cli.output import Outputs, make_folder, require_report, title_of
 from eigenmesh.cli.process import NOT_CONVERGED, signals_interrupt
 from eigenmesh.cli.site_keys import make_network
 from eigenmesh.cli.watch import shown
 from eigenmesh.data import load
 from eigenmesh.errors import InputError, MissingExtraError, TransportError, import_extra
-from eigenmesh.events import Entry
-from eigenmesh.fitting import Fit, NodeData, Request, Spread, fit, planned, prepare
+from eigenmesh.fitting import Request, Spread
 from eigenmesh.graphs import TOPOLOGIES
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
 from eigenmesh.metrics import sin_squared
 from eigenmesh.model import read_model
 from eigenmesh.report import require_picture
-from eigenmesh.report.tables import facts_table, sites_table
+from eigenmesh.report.tables import sites_table
 from eigenmesh.solvers import SOLVERS
 from eigenmesh.words import canonical_name, readable_bytes
 
@@ -102,37 +102,18 @@ def demo(
         require_report(report)
     picture = _picture_path(out)
     page_file = require_report(report or out.with_suffix(".html"))
+    shown = None if isinstance(picture, MissingExtraError) else picture
     problem = Spread(topology, nodes, split=split).of_words([DATA_SET])
-    prepared = prepare(request, problem)
-    messages.print(facts_table(facts_of(problem, prepared.moments.n_samples)))
-    truth = _pooled_eigenvectors(problem, components)
-    entries: list[Entry] = []
     with messages.page(title_of(problem)) as page:
-        forecast = planned(request, problem)
-        with messages.log(None, page, entries.append) as log:
-            if forecast is not None:
-                log.emit(forecast)
-            fitted = fit(prepared, events=log, reference=truth)
-            log.emit(fitted.result.ended)
-        written = [_draw(fitted, problem, picture), write_fit_report(page_file, entries, fitted, problem)]
-        node_vectors = np.swapaxes(fitted.result.node_components, 1, 2)
-        messages.print_fit(fitted, np.sqrt(sin_squared(node_vectors, truth).max(axis=0)))
-        for path in written:
-            if isinstance(path, MissingExtraError):
-                messages.alert(f"no picture: {path}", style="yellow")
-            else:
-                messages.print(f"wrote {path}")
-    if not fitted.result.converged:
+        truth = _pooled_eigenvectors(
+            np.concatenate([block.read(slice(None)) for block in problem.shards.blocks]), components
+        )
+        outputs = Outputs(None, None, shown, None, page_file)
+        converged = carry_out(messages, outputs, page, request, problem, {}, truth)
+        if isinstance(picture, MissingExtraError):
+            messages.alert(f"no picture: {picture}", style="yellow")
+    if not converged:
         raise typer.Exit(NOT_CONVERGED)
-
-
-def _draw(fitted: Fit, problem: NodeData, picture: Path | MissingExtraError) -> Path | MissingExtraError:
-    """Draw the picture and return its path; if matplotlib is missing, the error."""
-    if isinstance(picture, MissingExtraError):
-        return picture
-    held = f"held by {fitted.result.n_nodes} nodes ({problem.split} split)"
-    title = f"PCA of {fitted.moments.n_samples:,} handwritten digits {held}"
-    return draw_fit(picture, fitted, title, problem.name)
 
 
 def _picture_path(path: Path) -> Path | MissingExtraError:
@@ -144,9 +125,8 @@ def _picture_path(path: Path) -> Path | MissingExtraError:
         return error
 
 
-def _pooled_eigenvectors(problem: NodeData, n_components: int) -> np.ndarray:
+def _pooled_eigenvectors(samples: np.ndarray, n_components: int) -> np.ndarray:
     """The components of the pooled images, which no node can compute alone: (d, K)."""
-    samples = np.concatenate([block.read(slice(None)) for block in problem.shards.blocks])
     vectors = np.linalg.eigh(np.cov(samples, rowvar=False))[1]
     return np.ascontiguousarray(vectors[:, ::-1][:, :n_components])
 
@@ -253,7 +233,7 @@ class _Sites:
 
     def compare(self) -> bool:
         """Print a table that compares every site's result with the components of the pooled samples."""
-        vectors = np.linalg.eigh(np.cov(self.samples, rowvar=False))[1][:, ::-1][:, :COMPONENTS]
+        vectors = _pooled_eigenvectors(self.samples, COMPONENTS)
         rows: dict[str, tuple[str, ...]] = {}
         largest = 0.0
         for name in self.names:

@@ -5,39 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import typer
 
 from eigenmesh.averaging import name_of
 from eigenmesh.cli import options
 from eigenmesh.cli.messages import Messages, note_node
-from eigenmesh.cli.output import (
-    IMAGE_SHAPES,
-    STANDARD_OUTPUT,
-    Outputs,
-    draw_fit,
-    facts_of,
-    of_node,
-    title_of,
-    wait_until_all_have_written,
-    write_fit_report,
-)
+from eigenmesh.cli.output import STANDARD_OUTPUT, Outputs, facts_of, of_node, title_of, wait_until_all_have_written
 from eigenmesh.cli.process import NOT_CONVERGED
 from eigenmesh.errors import InputError
 from eigenmesh.events import Entry, Listener
-from eigenmesh.fitting import (
-    PARTITIONS,
-    Fit,
-    NodeData,
-    Prepared,
-    Request,
-    Spread,
-    fit_numbers,
-    model_of,
-    planned,
-    prepare,
-)
+from eigenmesh.fitting import PARTITIONS, Fit, NodeData, Prepared, Request, Spread, fit_numbers, planned, prepare
 from eigenmesh.fitting import fit as run_fit
 from eigenmesh.fitting.problem import is_one_table
+from eigenmesh.metrics import sin_squared
 from eigenmesh.report.pictures import counted
 from eigenmesh.report.tables import facts_table
 from eigenmesh.transports import Transport, transport_by_name, transport_kind
@@ -138,23 +119,33 @@ def _at_every_node(
 
         def node(link: Transport) -> bool:
             seen = page if link.rank == 0 else None
-            return _carry_out(*of_node(link, messages, outputs), seen, request, data.at_node(link), about)
+            return carry_out(*of_node(link, messages, outputs), seen, request, data.at_node(link), about)
 
         return run_nodes(data.shards.n_nodes, node)[0]
 
 
 def _with_page(messages: Messages, outputs: Outputs, request: Request, data: NodeData, about: dict[str, Any]) -> bool:
     with messages.page(title_of(data)) as page:
-        return _carry_out(messages, outputs, page, request, data, about)
+        return carry_out(messages, outputs, page, request, data, about)
 
 
-def _carry_out(
-    messages: Messages, outputs: Outputs, page: Listener | None, request: Request, data: NodeData, about: dict[str, Any]
+def carry_out(
+    messages: Messages,
+    outputs: Outputs,
+    page: Listener | None,
+    request: Request,
+    data: NodeData,
+    about: dict[str, Any],
+    truth: np.ndarray | None = None,
 ) -> bool:
-    """Prepare the fit, print its settings, run it, write and print the result; True if it converged."""
+    """Prepare the fit, print its settings, run it, write and print the result; True if it converged.
+
+    With the true components, (d, K), the true angles are printed next to the bounds.
+    """
     with messages.waiting("preparing"):
         prepared = prepare(request, data)
-    messages.print(facts_table(_facts(prepared, data)))
+    facts = facts_of(data, prepared.moments.n_samples)
+    messages.print(facts_table({**facts, **(_method(prepared) if truth is None else {})}))
     entries: list[Entry] = []
     keep = None if outputs.report is None else entries.append
     watched = page is not None or keep is not None or outputs.events is not None
@@ -163,19 +154,14 @@ def _carry_out(
     with messages.log(outputs.events, page, keep) as log:
         if forecast is not None:
             log.emit(forecast)
-        fitted = run_fit(prepared, events=log)
+        fitted = run_fit(prepared, events=log, reference=truth)
         log.emit(fitted.result.ended)
-    parameters = {"solver_parameters": dict(vars(prepared.solver))}
-    numbers = fit_numbers(fitted, {**_asked(fitted, data), **parameters, **about})
-    written = outputs.write(model_of(fitted), numbers)
-    if outputs.picture is not None:
-        title = f"{title_of(data)}: {fitted.moments.n_samples:,} samples at {fitted.result.n_nodes} nodes"
-        written.append(draw_fit(outputs.picture, fitted, title, data.name))
-    if outputs.report is not None:
-        written.append(write_fit_report(outputs.report, entries, fitted, data))
-    # Loadings of single pixels say little; components of images are shown in the picture.
-    messages.print_fit(fitted, loadings=data.name not in IMAGE_SHAPES)
-    outputs.print(messages, numbers, written)
+    numbers = fit_numbers(fitted, {**_asked(fitted, data), "solver_parameters": dict(vars(prepared.solver)), **about})
+    held, sines = "", None
+    if truth is not None:
+        held = f"held by {fitted.result.n_nodes} nodes ({data.split} split)"
+        sines = np.sqrt(sin_squared(fitted.result.node_components.mT, truth).max(axis=0))
+    outputs.finish(messages, fitted, numbers, entries, title_of(data), facts, data, held, sines)
     if not fitted.result.converged:
         wait_until_all_have_written(data.transport)
     return fitted.result.converged
@@ -200,11 +186,10 @@ def _asked(fitted: Fit, data: NodeData) -> dict[str, Any]:
     }
 
 
-def _facts(prepared: Prepared, data: NodeData) -> dict[str, str]:
+def _method(prepared: Prepared) -> dict[str, str]:
     request, wanted, choice = prepared.request, prepared.n_components, prepared.choice
     many = counted(wanted, "component") if isinstance(wanted, int) else f"components for {wanted:.4g} of the variance"
     return {
-        **facts_of(data, prepared.moments.n_samples),
         "method": f"{prepared.solver.name} with {name_of(prepared.averaging)} averaging: {many}, tol {request.tol:g}, "
         f"at most {request.max_rounds:,} rounds",
         "covariance": f"{choice.kind}, {readable_bytes(choice.bytes)} beyond the data ({choice.reason})",

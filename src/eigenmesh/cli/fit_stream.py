@@ -13,12 +13,12 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from eigenmesh.cli.messages import Messages, note_node
-from eigenmesh.cli.output import Outputs, draw_fit, of_node, wait_until_all_have_written, write_report
+from eigenmesh.cli.output import Outputs, of_node, wait_until_all_have_written
 from eigenmesh.data import READERS, LabelSplit, Table, TableOptions, as_source, kind_of
 from eigenmesh.errors import DataError, InputError, UnreadableFileError
 from eigenmesh.estimator import StreamingPCA
 from eigenmesh.events import Entry, event_log
-from eigenmesh.fitting import Spread, fit_numbers, model_of
+from eigenmesh.fitting import Spread, fit_numbers
 from eigenmesh.fitting.problem import DEFAULT_SPLIT, has_rank, read_one, with_rank
 from eigenmesh.settings import A_STREAM
 from eigenmesh.transports import transport_by_name
@@ -110,7 +110,10 @@ def fit_stream(
                 seen = getattr(pca, "n_samples_seen_", 0)
                 raise DataError(f"n_samples = {seen} in all batches are too few for n_components.")
             events.emit(pca.result_.ended)
-        _write(messages, outputs, pca, data, entries)
+        about = {"data": list(data), "stream": True, "n_samples_seen": pca.n_samples_seen_}
+        about |= {"n_samples": pca.n_samples_, "n_features": pca.n_features_in_, "tol": pca.tol}
+        facts = {"data": f"{', '.join(data)}: {pca.n_samples_seen_:,} samples of {pca.n_features_in_:,} features"}
+        outputs.finish(messages, pca.fitted_, fit_numbers(pca.fitted_, about), entries, TITLE, facts)
         if not pca.result_.converged:
             wait_until_all_have_written(link)
         return bool(pca.result_.converged)
@@ -142,20 +145,3 @@ def _samples(tables: Sequence[Table | None], by_label: bool) -> dict[str, Any]:
     if by_label and first.labels is None:
         raise InputError(f"{first.name} has no labels to split by; name their column with --table label_column=NAME.")
     return {"X": first.source, "nodes" if by_label else "y": first.labels}
-
-
-def _write(
-    messages: Messages, outputs: Outputs, pca: StreamingPCA, data: Sequence[str], entries: Sequence[Entry]
-) -> None:
-    fitted, stream = pca.fitted_, {"data": list(data), "stream": True, "n_samples_seen": pca.n_samples_seen_}
-    about = {**stream, "n_samples": pca.n_samples_, "n_features": pca.n_features_in_, "tol": pca.tol}
-    numbers = fit_numbers(fitted, about)
-    written = outputs.write(model_of(fitted), numbers)
-    if outputs.picture is not None:
-        title = f"{TITLE}: {pca.n_samples_:,} samples at {pca.n_nodes_} nodes"
-        written.append(draw_fit(outputs.picture, fitted, title))
-    if outputs.report is not None:
-        seen = f"{', '.join(data)}: {pca.n_samples_seen_:,} samples of {pca.n_features_in_:,} features"
-        written.append(write_report(outputs.report, entries, fitted, TITLE, {"data": seen}))
-    messages.print_fit(fitted, loadings=True)
-    outputs.print(messages, numbers, written)

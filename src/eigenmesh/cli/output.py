@@ -7,7 +7,7 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -34,7 +34,6 @@ STANDARD_OUTPUT = "-"
 IMAGE_SHAPES = {"digits": (8, 8), "mnist": (28, 28), "cifar10": (32, 32)}
 # Limits that keep a report below a megabyte.
 MOST_COMPONENTS, MOST_LOADINGS, MOST_POINTS = 12, 10, 1500
-NOTHING: Mapping[str, Any] = {}
 
 
 def make_folder(folder: Path) -> Path:
@@ -90,19 +89,51 @@ class Outputs:
         own = [name if has_rank(str(name)) or rank == 0 else None for name in astuple(self)]
         return Outputs(*(None if name is None else type(name)(with_rank(str(name), rank)) for name in own))
 
-    def write(self, model: Model, numbers: dict[str, Any]) -> list[Path]:
-        """Write the files of the model and of the numbers; returns their paths."""
-        written = []
+    def finish(
+        self,
+        messages: Messages,
+        fitted: Fit,
+        numbers: dict[str, Any],
+        entries: Sequence[Entry],
+        title: str,
+        facts: dict[str, str],
+        data: NodeData | None = None,
+        held: str = "",
+        true_sines: np.ndarray | None = None,
+    ) -> None:
+        """Write every file of a fit, print its result, and say what was written.
+
+        ``data`` are the samples, if they are still here: their name says whether they are images, and some of their
+        scores are shown. ``held`` says where they are; by default at how many nodes.
+        """
+        result, model, written = fitted.result, model_of(fitted), []
+        shape = None if data is None else IMAGE_SHAPES.get(data.name)
         if self.model is not None:
             write_model(self.model, model)
             written.append(self.model)
         if self.numbers not in (None, STANDARD_OUTPUT):
             save_json(self.numbers, numbers)
             written.append(Path(self.numbers))
-        return written
-
-    def print(self, messages: Messages, numbers: dict[str, Any], written: Sequence[Path]) -> None:
-        """Print the numbers, if standard output is where they go, and the paths of the files that were written."""
+        if self.picture is not None:
+            figure = run_picture(
+                cast(Weights, fitted.weights),
+                replace(result, components=fitted.components),
+                fitted.request.tol,
+                title=f"{title}: {fitted.moments.n_samples:,} samples {held or f'at {result.n_nodes} nodes'}",
+                names=fitted.facts.node_names,
+                image_shape=shape,
+                total_variance=fitted.total_variance,
+            )
+            written.append(save_picture(figure, self.picture))
+        if self.report is not None:
+            found = components_of(model, result.certificate.error_bounds.tolist(), shape)
+            if data is not None and data.transport is None and len(result.components) >= 2:
+                found["scores"] = _scores(fitted, data)
+            # A seed that was drawn has to be given to repeat the fit.
+            drawn = [] if fitted.request.seed is not None else ["--seed", str(result.seed)]
+            written.append(save_page(self.report, title, entries, drawn, components=found, facts=facts))
+        # Loadings of single pixels say little; components of images are shown in the picture.
+        messages.print_fit(fitted, true_sines, loadings=shape is None)
         if self.numbers == STANDARD_OUTPUT:
             print(json.dumps(numbers, indent=2, allow_nan=False))
         for path in (*written, *([] if self.events is None else [self.events])):
@@ -148,48 +179,17 @@ def facts_of(data: NodeData, n_samples: float) -> dict[str, str]:
     }
 
 
-def draw_fit(path: Path, fitted: Fit, title: str, name: str = "") -> Path:
-    """Draw the network and the convergence of a fit; of a data set of images, by ``name``, also the components."""
-    result = replace(fitted.result, components=fitted.components)
-    shown: Any = {"names": fitted.facts.node_names, "image_shape": IMAGE_SHAPES.get(name)}
-    shown["total_variance"] = fitted.total_variance
-    return save_picture(
-        run_picture(cast(Weights, fitted.weights), result, fitted.request.tol, title=title, **shown), path
-    )
-
-
-def write_fit_report(path: Path, entries: Sequence[Entry], fitted: Fit, data: NodeData) -> Path:
-    """Write the report of a fit with these events."""
-    facts, scores = facts_of(data, fitted.moments.n_samples), _scores(fitted, data)
-    more = {} if scores is None else {"scores": scores}
-    seed = [] if fitted.request.seed is not None else ["--seed", str(fitted.result.seed)]
-    return write_report(path, entries, fitted, title_of(data), facts, IMAGE_SHAPES.get(data.name), more, seed)
-
-
-def write_report(
-    path: Path,
-    entries: Sequence[Entry],
-    fitted: Fit,
-    title: str,
-    facts: dict[str, str],
-    shape: tuple[int, int] | None = None,
-    more: Mapping[str, Any] = NOTHING,
-    drawn: Sequence[str] = (),
-) -> Path:
-    """Write the report of a fit; with a shape, its features are the pixels of images.
-
-    ``more`` is added to what the page shows of the components. ``drawn`` are options added to the command to repeat it,
-    such as the seed that was drawn.
-    """
-    found = components_of(model_of(fitted), fitted.result.certificate.error_bounds.tolist(), shape)
-    return save_page(path, title, entries, drawn, components={**found, **more}, facts=facts)
-
-
 def save_page(path: Path, title: str, entries: Sequence[Entry], drawn: Sequence[str] = (), **about: Any) -> Path:
-    """Write the page of these events; ``about`` is passed to ``report_page``, ``drawn`` to ``how_to_repeat``."""
+    """Write the page of these events; ``about`` is passed to ``report_page``.
+
+    The page says how to repeat the run: the command with the ``drawn`` options, and the versions of what it uses.
+    """
     from eigenmesh.report.page import report_page
 
-    save_text(path, report_page(title, entries, repeat=how_to_repeat(drawn), **about))
+    python = platform.python_version()
+    versions = f"eigenmesh {__version__}, Python {python}, NumPy {np.__version__}, SciPy {scipy.__version__}."
+    repeat = {"commands": [shlex.join(["eigenmesh", *sys.argv[1:], *drawn])], "versions": versions}
+    save_text(path, report_page(title, entries, repeat=repeat, **about))
     return path
 
 
@@ -205,11 +205,9 @@ def components_of(model: Model, bounds: Sequence[float], shape: tuple[int, int] 
     return {**found, "loadings": [[(names[at], float(one[at])) for at in order] for one, order in pairs]}
 
 
-def _scores(fitted: Fit, data: NodeData) -> dict[str, Any] | None:
-    """Scores of some samples of every node on the first two components; None if this process has one node only."""
+def _scores(fitted: Fit, data: NodeData) -> dict[str, Any]:
+    """Scores of some samples of every node on the first two components."""
     shards, moments = data.shards, fitted.moments
-    if data.transport is not None or len(fitted.result.components) < 2:
-        return None
     names = fitted.facts.node_names or tuple(str(node) for node in range(shards.n_nodes))
     each, points = max(1, MOST_POINTS // shards.n_nodes), []
     for node, block in enumerate(shards.blocks):
@@ -220,10 +218,3 @@ def _scores(fitted: Fit, data: NodeData) -> dict[str, Any] | None:
         projected = (centred if moments.scale is None else centred / moments.scale) @ fitted.result.components[:2].T
         points += [[float(f"{x:.4g}"), float(f"{y:.4g}"), node] for x, y in projected]
     return {"nodes": names, "points": points}
-
-
-def how_to_repeat(drawn: Sequence[str] = ()) -> dict[str, Any]:
-    """The running command with the drawn options added, and the versions of the packages it uses."""
-    python = platform.python_version()
-    versions = f"eigenmesh {__version__}, Python {python}, NumPy {np.__version__}, SciPy {scipy.__version__}."
-    return {"commands": [shlex.join(["eigenmesh", *sys.argv[1:], *drawn])], "versions": versions}
