@@ -24,7 +24,7 @@ from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.graphs import Weights
 from eigenmesh.iteration import Result
 from eigenmesh.metrics import largest_angle
-from eigenmesh.rehearsal import Conditions, Fault, Host, LinkQuality
+from eigenmesh.rehearsal.conditions import Conditions, Fault, Host, LinkQuality
 from eigenmesh.rehearsal.simulation import Simulated, simulate
 from eigenmesh.solvers import Asynchronous, BlockKrylov, Deadlines, Solver, TrackedSubspace
 from eigenmesh.transports import Transport, run_threads

@@ -6,8 +6,7 @@ from random import Random
 from typing import NamedTuple
 
 from eigenmesh.protocol.setup import OnLoss
-from eigenmesh.rehearsal import Fault
-from eigenmesh.rehearsal.conditions import Edges
+from eigenmesh.rehearsal.conditions import Edges, Fault
 from harness.sums import plan
 
 

@@ -3,8 +3,7 @@
 import pytest
 
 from eigenmesh.errors import InputError, UnknownNameError
-from eigenmesh.rehearsal import Fault
-from eigenmesh.rehearsal.conditions import EXAMPLE, Conditions, Host, LinkQuality, read_conditions
+from eigenmesh.rehearsal.conditions import EXAMPLE, Conditions, Fault, Host, LinkQuality, read_conditions
 
 SITES = ("oslo", "bergen", "trondheim")
 EDGES = (("oslo", "bergen"), ("oslo", "trondheim"), ("bergen", "trondheim"))

@@ -12,8 +12,7 @@ from eigenmesh.data import Shards
 from eigenmesh.data.datasets import paper_spectrum, unlike_nodes
 from eigenmesh.fitting import NodeData, Request
 from eigenmesh.metrics import largest_angle
-from eigenmesh.rehearsal import Fault
-from eigenmesh.rehearsal.conditions import Conditions, Host, LinkQuality
+from eigenmesh.rehearsal.conditions import Conditions, Fault, Host, LinkQuality
 from eigenmesh.rehearsal.simulation import ConditionLaws, InVirtualTime, simulate
 from eigenmesh.rehearsal.virtual_time import VirtualTime
 from eigenmesh.solvers import AT_OWN_PACE, Asynchronous, BlockKrylov, Deadlines

@@ -18,8 +18,8 @@ from eigenmesh.data import Shards, build_covariance, pooled_moments
 from eigenmesh.errors import InputError, MissingExtraError, UnreadableFileError
 from eigenmesh.iteration.loop import run
 from eigenmesh.networks import Stacked
-from eigenmesh.report import convergence_picture, network_picture, require_picture, run_picture, save_picture
-from eigenmesh.report.pictures import node_positions
+from eigenmesh.report import convergence_picture, network_picture, run_picture, save_picture
+from eigenmesh.report.pictures import node_positions, require_picture
 from eigenmesh.solvers import FastPCA
 
 TOL = 1e-6

@@ -21,7 +21,7 @@ from eigenmesh.experiments.problems import ROUNDS_ALONE, Comparison, leading_eig
 from eigenmesh.experiments.runs import UNITS, Curve, follow
 from eigenmesh.fitting import NodeData, Request, Spread, prepare
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
-from eigenmesh.report import require_picture, save_picture
+from eigenmesh.report.pictures import require_picture, save_picture
 from eigenmesh.report.tables import facts_table
 from eigenmesh.solvers import SOLVERS, random_basis
 from eigenmesh.words import canonical_name, find_name

@@ -30,8 +30,8 @@ from eigenmesh.graphs import TOPOLOGIES
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
 from eigenmesh.metrics import sin_squared
 from eigenmesh.model import read_model
-from eigenmesh.report import require_picture
-from eigenmesh.report.tables import sites_table
+from eigenmesh.report.pictures import require_picture
+from eigenmesh.report.tables import new_table
 from eigenmesh.solvers import SOLVERS
 from eigenmesh.words import canonical_name, readable_bytes
 
@@ -234,17 +234,17 @@ class _Sites:
     def compare(self) -> bool:
         """Print a table that compares every site's result with the components of the pooled samples."""
         vectors = _pooled_eigenvectors(self.samples, COMPONENTS)
-        rows: dict[str, tuple[str, ...]] = {}
-        largest = 0.0
+        rows, largest = [], 0.0
         for name in self.names:
             numbers = json.loads((self.folder / name / "out" / "result.json").read_text())
             components = read_model(self.folder / name / "out" / "result.npz").components
             sine = float(np.sqrt(sin_squared(components.T[np.newaxis], vectors)).max())
             sent = (self.folder / name / "out" / "audit.jsonl").read_text().splitlines()
             size = sum(json.loads(line).get("bytes", 0) for line in sent)
-            rows[name] = (f"{numbers['error_bound']:.1e}", f"{sine:.1e}", f"{len(sent):,}", readable_bytes(size))
+            rows.append((name, f"{numbers['error_bound']:.1e}", f"{sine:.1e}", f"{len(sent):,}", readable_bytes(size)))
             largest = max(largest, sine)
-        self.messages.print(sites_table(rows))
+        head = ("site", "sin(angle) at most", "true sin(angle)", "messages sent", "payload")
+        self.messages.print(new_table(*head, left=1, rows=rows))
         if largest <= TOL:
             self.messages.print(
                 f"All {len(self.names)} sites have the components of the pooled images, to {largest:.1e}."

@@ -9,7 +9,7 @@ from eigenmesh.cli import options
 from eigenmesh.cli.messages import Messages
 from eigenmesh.fitting import DEFAULT_NODES, Spread
 from eigenmesh.graphs import resolved
-from eigenmesh.report import network_picture, require_picture, save_picture
+from eigenmesh.report.pictures import network_picture, require_picture, save_picture
 from eigenmesh.report.tables import averaging_table, facts_table
 
 NODES_HELP = f"Number of nodes; {DEFAULT_NODES} by default, or as many as the file links."

@@ -25,8 +25,7 @@ from eigenmesh.fitting import Fit, NodeData, model_of
 from eigenmesh.fitting.problem import RANK, has_rank, with_rank
 from eigenmesh.graphs import Weights
 from eigenmesh.model import Model, write_model
-from eigenmesh.report import require_picture, run_picture, save_picture
-from eigenmesh.report.pictures import describe_network
+from eigenmesh.report.pictures import describe_network, require_picture, run_picture, save_picture
 from eigenmesh.transports import Transport
 
 STANDARD_OUTPUT = "-"

@@ -145,11 +145,7 @@ def solvers_named(text: str, tol: float) -> list[Solver]:
 
 
 def _print_tables(messages: Messages, found: dict[str, Simulated]) -> None:
-    table = new_table("solver", "ends", "to 1e-6", "to 1e-10", "in all", "payload", "bound", left=2)
-    # Narrow enough for 80 columns.
-    table.collapse_padding = True
-    for column in table.columns:
-        column.no_wrap = True
+    table = new_table("solver", "ends", "to 1e-6", "to 1e-10", "in all", "payload", "bound", left=2, narrow=True)
     for name, each in found.items():
         end = "-" if each.result is None else each.result.stop_reason.label
         to = (_seconds(each.seconds_to(goal)) for goal in (1e-6, 1e-10))

@@ -15,7 +15,8 @@ from eigenmesh.cli.output import Outputs, save_page
 from eigenmesh.cli.process import ENDED, NOT_CONVERGED, PARKED
 from eigenmesh.errors import InputError
 from eigenmesh.events import Entry, event_log
-from eigenmesh.rehearsal import EXAMPLE, Conditions, read_conditions
+from eigenmesh.rehearsal import Conditions, read_conditions
+from eigenmesh.rehearsal.conditions import EXAMPLE
 from eigenmesh.rehearsal.fits import made_up
 from eigenmesh.rehearsal.forecast import RunForecast, forecast
 from eigenmesh.report.tables import facts_table, new_table
@@ -109,10 +110,8 @@ def _print_forecast(messages: Messages, found: RunForecast) -> None:
         numbers = f"{site.at_s:,.2f}", f"{site.rounds:,}", f"{site.computes_s:,.2f}", f"{waits:,.2f}"
         table.add_row(name, site.end, *numbers, most, style=None if site.end == "converged" else "yellow")
     messages.print(table)
-    links = new_table("from", "to", "messages", "bytes", "sent again", left=2)
-    for (sender, receiver), (count, size, resent) in found.links.items():
-        links.add_row(sender, receiver, f"{count:,}", readable_bytes(size), f"{resent:,}")
-    messages.print(links)
+    rows = [(*way, f"{n:,}", readable_bytes(size), f"{again:,}") for way, (n, size, again) in found.links.items()]
+    messages.print(new_table("from", "to", "messages", "bytes", "sent again", left=2, rows=rows))
     messages.print(facts_table(_facts(found)))
     for name, site in found.sites.items():
         if site.why:

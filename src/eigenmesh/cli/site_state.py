@@ -59,8 +59,7 @@ def check(site: SiteFile, as_json: AsJson = False) -> None:
         found = {"site": described.name, "run": described.run, "findings": [asdict(one) for one in findings]}
         typer.echo(json.dumps(found, indent=2))
     else:
-        table = new_table("", "", "", left=3)
-        table.show_header = False
+        table = new_table("", "", "", left=3, show_header=False)
         for finding in findings:
             table.add_row(finding.about, finding.verdict, one_line(finding.text), style=STYLES[finding.verdict])
         messages.print(table)
@@ -119,9 +118,8 @@ def _facts(found: Status, now: float) -> dict[str, str]:
 
 
 def _links(found: Status, now: float) -> Table:
-    table = new_table("neighbour", "link", "last heard", "round trip", "at round", "sent", "received", left=2)
-    # Narrow enough for 80 columns.
-    table.collapse_padding = True
+    head = ("neighbour", "link", "last heard", "round trip", "at round", "sent", "received")
+    table = new_table(*head, left=2, collapse_padding=True)
     for neighbour in found.neighbours:
         troubled = not found.ended and (neighbour.waiting or not neighbour.connected)
         table.add_row(*_link(neighbour, now), style="yellow" if troubled else None)
@@ -243,12 +241,10 @@ def _receivers(found: RunSummary) -> Table:
 
 
 def _shapes(found: RunSummary) -> Table:
-    table = new_table("arrays", "times", left=1)
-    for name, times in sorted(found.shapes.items(), key=lambda item: -item[1])[:MOST_SHAPES]:
-        table.add_row(name, f"{times:,}")
-    if len(found.shapes) > MOST_SHAPES:
-        table.caption = f"and {len(found.shapes) - MOST_SHAPES} more shapes; --json has them"
-    return table
+    order, more = sorted(found.shapes.items(), key=lambda item: -item[1]), len(found.shapes) - MOST_SHAPES
+    rows = [(name, f"{times:,}") for name, times in order[:MOST_SHAPES]]
+    caption = f"and {more} more shapes; --json has them" if more > 0 else None
+    return new_table("arrays", "times", left=1, rows=rows, caption=caption)
 
 
 def _findings(found: RunSummary) -> list[str]:

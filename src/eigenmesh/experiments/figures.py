@@ -219,11 +219,9 @@ def cost_caption(rows: Sequence[CostRow], unit: str) -> str:
 
 def claims_table(findings: Sequence[JudgedClaim]) -> Table:
     """One row per claim: its verdict as the paper counts, and counted equally."""
-    table = new_table("claim", "as the paper counts", "counting every matrix", left=3)
-    for finding in findings:
-        equal = finding.equal_verdict
-        table.add_row(finding.claim, finding.verdict.value, "not about cost" if equal is None else equal.value)
-    return table
+    equal = ["not about cost" if one.equal_verdict is None else one.equal_verdict.value for one in findings]
+    rows = [(one.claim, one.verdict.value, words) for one, words in zip(findings, equal, strict=True)]
+    return new_table("claim", "as the paper counts", "counting every matrix", left=3, rows=rows)
 
 
 # Experiments on streams of samples: table of the final errors and costs, and picture.
@@ -257,11 +255,9 @@ def streaming_cells(result: StreamResult) -> list[list[str]]:
 
 def streaming_table(result: StreamResult) -> Table:
     """The table of a panel of streams, for the terminal."""
-    table = new_table(HEADINGS[0], *HEADINGS[2:], left=1)
-    table.title, table.title_justify = result.panel.title, "left"
-    for cells in streaming_cells(result):
-        table.add_row(cells[0], *cells[2:])
-    return table
+    rows = [(cells[0], *cells[2:]) for cells in streaming_cells(result)]
+    looks: Any = {"title": result.panel.title, "title_justify": "left"}
+    return new_table(HEADINGS[0], *HEADINGS[2:], left=1, rows=rows, **looks)
 
 
 def streaming_picture(results: Sequence[StreamResult]) -> Figure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,57 +33,57 @@ def components_table(certificate: Certificate, total_variance: float, true_sines
 
     true_sines: (K,) largest true sin(angle) over the nodes, if known.
     """
-    truth = [] if true_sines is None else ["true sin(angle)"]
-    table = new_table("component", "variance", "share", "so far", "sin(angle) at most", *truth)
-    shares = certificate.values / total_variance
-    for k, value in enumerate(certificate.values[:LONGEST]):
-        sines = [certificate.error_bounds[k], *([] if true_sines is None else [true_sines[k]])]
-        cells = [str(k + 1), f"{value:.6g}", f"{shares[k]:.2%}", f"{shares[: k + 1].sum():.2%}"]
-        table.add_row(*cells, *(f"{sine:.1e}" for sine in sines))
-    if len(certificate.values) > LONGEST:
-        table.caption = f"and {len(certificate.values) - LONGEST} more"
-    return table
+    head = ["component", "variance", "share", "so far", "sin(angle) at most"]
+    sines, shares = [certificate.error_bounds], certificate.values / total_variance
+    if true_sines is not None:
+        head, sines = [*head, "true sin(angle)"], [*sines, true_sines]
+    rows = [
+        [
+            f"{k + 1}",
+            f"{value:.6g}",
+            f"{shares[k]:.2%}",
+            f"{shares[: k + 1].sum():.2%}",
+            *(f"{s[k]:.1e}" for s in sines),
+        ]
+        for k, value in enumerate(certificate.values[:LONGEST])
+    ]
+    more = len(certificate.values) - LONGEST
+    return new_table(*head, rows=rows, caption=f"and {more} more" if more > 0 else None)
 
 
 def loadings_table(loadings: list[dict[str, float]]) -> Table:
     """One row per component: its largest loadings."""
-    table = new_table("component", "largest loadings", left=2)
+    shown = [list(weights.items())[:LOADINGS] for weights in loadings[:LONGEST]]
+    lines = [", ".join(f"{name} {weight:+.3f}" for name, weight in each) for each in shown]
+    table = new_table("component", "largest loadings", left=2, rows=[(str(k), line) for k, line in enumerate(lines, 1)])
     table.columns[1].overflow = "fold"
-    for k, weights in enumerate(loadings[:LONGEST]):
-        shown = list(weights.items())[:LOADINGS]
-        table.add_row(str(k + 1), ", ".join(f"{name} {weight:+.3f}" for name, weight in shown))
     return table
 
 
 def traffic_table(traffic: Traffic, phases: dict[str, Traffic]) -> Table:
     """Traffic by phase, and in all."""
-    table = new_table("sent for", "rounds", "messages", "matrices", "payload", left=1)
-    for name, spent in (*phases.items(), ("all", traffic)):
-        if name == "all":
-            table.add_section()
+
+    def cells(name: str, spent: Traffic) -> list[str]:
         counts = [f"{count:,}" for count in (spent.rounds, spent.messages, spent.matrices)]
-        table.add_row(name, *counts, readable_bytes(spent.bytes), style="bold" if name == "all" else None)
-    return table
+        return [name, *counts, readable_bytes(spent.bytes)]
 
-
-def sites_table(rows: dict[str, tuple[str, ...]]) -> Table:
-    """One row per site: bounds, true angles and what it sent."""
-    table = new_table("site", "sin(angle) at most", "true sin(angle)", "messages sent", "payload", left=1)
-    for name, cells in rows.items():
-        table.add_row(name, *cells)
+    head = ("sent for", "rounds", "messages", "matrices", "payload")
+    table = new_table(*head, left=1, rows=[cells(name, spent) for name, spent in phases.items()])
+    table.add_section()
+    table.add_row(*cells("all", traffic), style="bold")
     return table
 
 
 def averaging_table(weights: Weights) -> Table:
     """Rounds and messages of one average over a network, for each averaging method that its weights allow."""
-    table = new_table("one average by", "to accuracy", "rounds", "messages", left=1)
     mixing = (("plain gossip", Gossip), ("Chebyshev", Chebyshev), ("polynomial", Polynomial))
     kinds = mixing if weights.averages else ()
     averages = [(name, f"{accuracy:g}", kind(accuracy)) for name, kind in kinds for accuracy in (1e-6, 1e-12)]
+    rows = []
     for name, accuracy, averaging in (*averages, ("tree", "exact", Tree())):
         average = averaging.prepare(weights)
-        table.add_row(name, accuracy, f"{average.rounds:,}", f"{average.messages:,}")
-    return table
+        rows.append((name, accuracy, f"{average.rounds:,}", f"{average.messages:,}"))
+    return new_table("one average by", "to accuracy", "rounds", "messages", left=1, rows=rows)
 
 
 def facts_table(facts: dict[str, str]) -> Table:
@@ -96,23 +96,28 @@ def facts_table(facts: dict[str, str]) -> Table:
     return table
 
 
-def new_table(*headings: str, left: int = 0) -> Table:
-    """An empty table; the first columns are aligned to the left, the others to the right."""
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+def new_table(
+    *headings: str, left: int = 0, rows: Iterable[Sequence[str]] = (), narrow: bool = False, **looks: Any
+) -> Table:
+    """A table with these rows; the first columns are aligned to the left, the others to the right.
+
+    A ``narrow`` one fits into 80 columns. ``looks`` are further properties of a ``rich.table.Table``.
+    """
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=narrow, **looks)
     for number, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if number < left else "right")
+        table.add_column(heading, justify="left" if number < left else "right", no_wrap=narrow)
+    for cells in rows:
+        table.add_row(*cells)
     return table
 
 
 def plan_table(plan: Plan, everything: bool = False) -> Table:
     """Forecast cost of each solver with its best averaging, or with all, cheapest first; the chosen line is marked."""
-    table = new_table("solver", "averaging", "rounds", "payload", "memory", "seconds", "", left=2)
-    table.collapse_padding = True
-    for column in table.columns:
-        column.no_wrap = True
-    table.caption = "* shows covariances to neighbours: only on request"
+    caption = "* shows covariances to neighbours: only on request"
     if any(not np.isfinite(line.rounds) for line in plan.forecasts):
-        table.caption += f"\n> {plan.max_rounds:,}: not within {plan.max_rounds:,} rounds"
+        caption += f"\n> {plan.max_rounds:,}: not within {plan.max_rounds:,} rounds"
+    head = ("solver", "averaging", "rounds", "payload", "memory", "seconds", "")
+    table = new_table(*head, left=2, narrow=True, caption=caption)
     seen: set[str] = set()
     for line in plan.forecasts:
         taken = line is plan.best
