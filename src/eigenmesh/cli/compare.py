@@ -17,13 +17,13 @@ from eigenmesh.errors import InputError, MissingExtraError
 from eigenmesh.experiments.claims import CostRow, Line, costs_csv, line_of, lines_csv
 from eigenmesh.experiments.experiment import Method
 from eigenmesh.experiments.figures import Axis, cost_table, errors_picture
-from eigenmesh.experiments.problems import ROUNDS_ALONE, Comparison, leading_eigenvectors, pooled_covariance
+from eigenmesh.experiments.problems import ROUNDS_ALONE, Comparison
 from eigenmesh.experiments.runs import UNITS, Curve, follow
-from eigenmesh.fitting import NodeData, Request, Spread, prepare
+from eigenmesh.fitting import NodeData, Request, Spread
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
 from eigenmesh.report.pictures import require_picture, save_picture
 from eigenmesh.report.tables import facts_table
-from eigenmesh.solvers import SOLVERS, random_basis
+from eigenmesh.solvers import SOLVERS
 from eigenmesh.words import canonical_name, find_name
 
 DEFAULT_SOLVERS = "fast-pca,deepca,block-krylov"
@@ -84,7 +84,7 @@ def compare(
     with messages.waiting("reading the data"):
         problem = Spread(**where, seed=request.layout_seed).of_words(data, table)
     with messages.waiting("computing the true components"):
-        comparison = _comparison(request, problem)
+        comparison = Comparison.of(request, problem)
     messages.print(facts_table(facts_of(problem, comparison.prepared.moments.n_samples)))
     curves = _run(messages, methods, comparison, max_rounds)
     rows = [CostRow.of(method, [curve]) for method, curve in curves]
@@ -129,13 +129,6 @@ class Files:
         except MissingExtraError as error:
             files.pictures, files.undrawn = [], error
         return files
-
-
-def _comparison(request: Request, problem: NodeData) -> Comparison:
-    prepared = prepare(request, problem)
-    k = int(prepared.n_components)
-    _, truth = leading_eigenvectors(pooled_covariance(prepared.covariance, prepared.facts.n_nodes), k)
-    return Comparison(prepared, truth, random_basis(prepared.facts.n_features, k, prepared.seed))
 
 
 def _run(

@@ -13,13 +13,12 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from eigenmesh import graphs
 from eigenmesh.arrays import Array, namespace, to_numpy
-from eigenmesh.averaging import Averaging
-from eigenmesh.data import Choice, Covariance, CovarianceKind, Formed, Moments, Shards, datasets, load, split_by_name
+from eigenmesh.data import Covariance, CovarianceKind, Formed, Shards, datasets, load, split_by_name
 from eigenmesh.experiments.experiment import DataSet, Panel, Synthetic
-from eigenmesh.fitting import Costs, DataFacts, Measurement, NodeData, Prepared, Request, Size, network_over, prepare
+from eigenmesh.fitting import Costs, NodeData, Prepared, Request, prepare
 from eigenmesh.graphs import NetworkSequence, Weights
-from eigenmesh.networks import Network, Stacked
-from eigenmesh.solvers import Solver, random_basis
+from eigenmesh.networks import Stacked
+from eigenmesh.solvers import random_basis
 
 # Networks of experiments by name: topologies, and networks that go one way, change or lose messages.
 
@@ -75,42 +74,22 @@ class Comparison:
     truth: np.ndarray
     start: np.ndarray
 
+    @classmethod
+    def of(cls, request: Request, data: NodeData, unit: bool = False) -> Comparison:
+        """The comparison on these data; with ``unit`` the covariances are divided by their largest eigenvalue."""
+        prepared = prepare(request, data)
+        k, covariance = int(prepared.n_components), prepared.covariance
+        values, truth = leading_eigenvectors(pooled_covariance(covariance, prepared.facts.n_nodes), k)
+        if unit and isinstance(covariance, Formed):
+            prepared = replace(prepared, covariance=Formed(covariance.matrices / values[0]))
+        return cls(prepared, truth, random_basis(prepared.facts.n_features, k, prepared.seed))
+
     @cached_property
     def centralised(self) -> Prepared:
         """The pooled covariance at a single node, for centralised methods."""
         alone = Stacked(graphs.metropolis(graphs.topologies.complete(1)))
         pooled = pooled_covariance(self.prepared.covariance, self.prepared.facts.n_nodes)
         return replace(self.prepared, network=alone, covariance=pooled)
-
-
-@dataclass(frozen=True, eq=False)
-class KnownData:
-    """Data for ``prepare`` whose moments and covariances are known, on any network."""
-
-    facts: DataFacts
-    weights: graphs.Weights | graphs.NetworkSequence
-    moments: Moments
-    covariance: Covariance
-
-    def count(self, masked: bool) -> tuple[Size, None]:
-        return Size(int(self.moments.n_samples), self.moments.n_features), None
-
-    def compare(self, request: Request) -> None:
-        """Nothing: all nodes are in this process."""
-
-    def check(self, request: Request) -> None:
-        """Every request is possible."""
-
-    def network(self, averaging: Averaging, max_rounds: int) -> Network:
-        return network_over(self.weights, None, averaging)
-
-    def choose_covariance(
-        self, request: Request, solver: Solver, n_components: int, network: Network | None = None
-    ) -> Choice:
-        return Choice(self.covariance.kind, 0, "computed before")
-
-    def measure(self, network: Network, choice: Choice, **settings: Any) -> Measurement:
-        return Measurement(self.moments, self.covariance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,27 +152,14 @@ def make_comparison(panel: Panel, seed: int, trial: int) -> Comparison:
     """Data, graph and start of one trial, drawn with its own seeds; panels with the same data share them."""
     seeds = np.random.SeedSequence(seed, spawn_key=(trial,)).generate_state(3, dtype=np.uint32)
     data_seed, graph_seed, start_seed = map(int, seeds)
-    known, vectors = _covariances(panel.data, panel.n_nodes, data_seed)
-    weights = network_by_name(panel.topology, panel.n_nodes, graph_seed)
-    k = panel.n_components
-    prepared = prepare(Request(n_components=k, costs=ROUNDS_ALONE, seed=start_seed), replace(known, weights=weights))
-    start = random_basis(known.facts.n_features, k, start_seed)
-    return Comparison(prepared, np.ascontiguousarray(vectors[:, :k]), start)
+    shards = _samples(panel.data, panel.n_nodes, data_seed)
+    data = NodeData(shards, network_by_name(panel.topology, panel.n_nodes, graph_seed))
+    wanted: Any = {"n_components": panel.n_components, "covariance": CovarianceKind.FORMED, "costs": ROUNDS_ALONE}
+    return Comparison.of(Request(**wanted, seed=start_seed), data, isinstance(panel.data, DataSet) and panel.data.unit)
 
 
-# One at a time: 20 covariances of CIFAR-10 take 168 MB. A panel's methods, and panels on the same data, share them.
+# One at a time: the methods of a panel, and panels on the same data, share them.
 @lru_cache(maxsize=1)
-def _covariances(data: Synthetic | DataSet, n_nodes: int, seed: int) -> tuple[KnownData, np.ndarray]:
-    """C_i at all nodes, and the eigenvectors of C, largest eigenvalue first: (d, d)."""
-    shards, weights = _samples(data, n_nodes, seed), graphs.metropolis(graphs.topologies.complete(n_nodes))
-    prepared = prepare(Request(n_components=1, covariance=CovarianceKind.FORMED), NodeData(shards, weights))
-    covariance: Any = prepared.covariance
-    values, vectors = np.linalg.eigh(covariance.matrices.mean(axis=0))
-    if isinstance(data, DataSet) and data.unit:
-        covariance.matrices[...] /= values[-1]
-    return KnownData(prepared.facts, weights, prepared.moments, covariance), vectors[:, ::-1]
-
-
 def _samples(data: Synthetic | DataSet, n_nodes: int, seed: int) -> Shards:
     if isinstance(data, DataSet):
         table = _table(data.name)

@@ -37,16 +37,10 @@ def components_table(certificate: Certificate, total_variance: float, true_sines
     sines, shares = [certificate.error_bounds], certificate.values / total_variance
     if true_sines is not None:
         head, sines = [*head, "true sin(angle)"], [*sines, true_sines]
-    rows = [
-        [
-            f"{k + 1}",
-            f"{value:.6g}",
-            f"{shares[k]:.2%}",
-            f"{shares[: k + 1].sum():.2%}",
-            *(f"{s[k]:.1e}" for s in sines),
-        ]
-        for k, value in enumerate(certificate.values[:LONGEST])
-    ]
+    rows = []
+    for k, value in enumerate(certificate.values[:LONGEST]):
+        cells = [str(k + 1), f"{value:.6g}", f"{shares[k]:.2%}", f"{shares[: k + 1].sum():.2%}"]
+        rows.append([*cells, *(f"{each[k]:.1e}" for each in sines)])
     more = len(certificate.values) - LONGEST
     return new_table(*head, rows=rows, caption=f"and {more} more" if more > 0 else None)
 
