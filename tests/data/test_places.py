@@ -158,7 +158,7 @@ def test_what_a_gpu_has_no_room_for_is_moved_in_chunks(X, gpu, memory, kind):
     data = NodeData(shards_of(X, None), network().weights)
     request = Request(n_components=2, device="cpu")
     choice = data.choose_covariance(request, BlockKrylov(), 2)
-    covariance = data.measure(network(), choice, scale=False, missing="error", device="cpu").covariance
+    covariance = data.measure(network(), choice, Request(n_components=2, device="cpu")).covariance
     assert covariance.kind == kind
     assert (covariance.place(np.zeros((N_NODES, D, 1))).device.type, data.shards.device) == ("cpu", None)
 
@@ -184,7 +184,7 @@ def test_without_a_device_a_fit_takes_place_where_the_samples_lie(X):
     for device, library in (("cpu", torch.Tensor), (None, np.ndarray)):
         data = NodeData(shards_of(X, device), network().weights)
         choice = data.choose_covariance(Request(n_components=2), BlockKrylov(), 2)
-        covariance = data.measure(network(), choice, scale=False, missing="error", device=None).covariance
+        covariance = data.measure(network(), choice, Request(n_components=2)).covariance
         assert isinstance(covariance.place(np.zeros((1, D, 1))), library)
 
 

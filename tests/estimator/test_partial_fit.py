@@ -260,7 +260,7 @@ def test_limits_hold_one_percent_of_gaussian_samples():
     pca = StreamingPCA(3, n_nodes=4)
     for _ in range(4):
         pca.partial_fit(rng.standard_normal((2000, 20)) * spread)
-    monitor = pca._stream.data.monitor
+    monitor = pca._stream.monitor
     t2, spe, squares = monitor.statistics(rng.standard_normal((50000, 20)) * spread)
     assert 0.008 < np.mean(t2 > monitor.t2_limit) < 0.012
     assert 0.006 < np.mean(spe > monitor.spe_limit) < 0.016

@@ -46,7 +46,7 @@ def test_moments_stay_on_the_device():
             pca.partial_fit(given, nodes=np.arange(len(rows)) % SIZE)
             whole.append(rows)
             assert pca.result_.converged
-        for node in pca._stream.data.nodes:
+        for node in pca._stream.nodes:
             assert isinstance(node.summary.scatter, torch.Tensor)
             assert node.summary.scatter.device.type == device
         truth = PCA(K).fit(np.vstack(whole))

@@ -85,7 +85,7 @@ def test_all_components_leave_only_rounding_which_is_no_reason_for_an_alarm():
         pca.partial_fit(rng.standard_normal((100, 4)) * [4, 3, 2, 1] + 1000)
     assert not alarms
     # Without the rule there is one: residuals are not zero, and differ.
-    assert pca._stream.data.monitor.quiet.mean[1] > 0
+    assert pca._stream.monitor.quiet.mean[1] > 0
 
 
 def test_a_few_samples_far_out_do_not_move_the_mean():

@@ -18,7 +18,7 @@ from eigenmesh import data, graphs
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import Averaging
 from eigenmesh.errors import DataError, InputError, import_extra
-from eigenmesh.fitting import DataFacts, Measurement, Monitor, Request, Size
+from eigenmesh.fitting import Data, DataFacts, Measurement, Monitor, Request, Size
 from eigenmesh.networks import Network, Stacked, Traffic
 from eigenmesh.solvers import Solver
 
@@ -336,7 +336,7 @@ PASS_COST = 2.0
 
 
 @dataclass(frozen=True, eq=False)
-class DaskData:
+class DaskData(Data):
     """Blocks of rows, one node each. To a solver the cluster is one node whose covariance is a sum over blocks."""
 
     blocks: Blocks
@@ -349,15 +349,12 @@ class DaskData:
 
     @property
     def facts(self) -> DataFacts:
-        blocks, names = self.blocks, self.blocks.layout.feature_names
-        return DataFacts.of_rows(blocks.n_blocks, blocks.n_features, feature_names=names)
+        blocks = self.blocks
+        return DataFacts.of_rows(blocks.n_blocks, blocks.n_features, None, blocks.layout.feature_names)
 
     def count(self, masked: bool) -> tuple[Size, None]:
         """The chunk sizes may be unknown; the moments count the rows."""
         return self.facts.size, None
-
-    def compare(self, request: Request) -> None:
-        """Nothing: one process has the settings of all blocks."""
 
     def check(self, request: Request) -> None:
         """Raise if the solver exchanges messages hundreds of times."""
@@ -385,11 +382,9 @@ class DaskData:
         columns, products = solver.columns(n_components, self.blocks.n_features), solver.traits.expected_products
         return data.choose_by_size(sizes, columns, products, self._memory[0], PASS_COST)
 
-    def measure(
-        self, network: Network, choice: data.Choice, *, scale: data.Scaling, missing: data.Missing, device: str | None
-    ) -> Measurement:
+    def measure(self, network: Network, choice: data.Choice, request: Request) -> Measurement:
         """One pass over the blocks if that is precise enough; otherwise two for the moments, then the covariance."""
-        blocks, (share, _) = self.blocks, self._memory
+        blocks, (share, _), scale, missing = self.blocks, self._memory, request.scale, request.missing
         if choice.kind is not data.CovarianceKind.CHUNKED and self._n_bytes <= share:
             blocks = blocks.kept()
         if choice.kind is data.CovarianceKind.FORMED and not blocks.is_sparse and missing == "error":

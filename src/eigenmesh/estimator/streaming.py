@@ -6,8 +6,8 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -35,72 +35,29 @@ from eigenmesh.data import (
 from eigenmesh.errors import DataError, InputError, TooFewSamplesError, warn_user
 from eigenmesh.estimator.pca import connect, data_of_dask, event_log, is_parts, nodes_from_column, spread_of
 from eigenmesh.estimator.projection import FittedPCA, takes_settings
-from eigenmesh.events import BatchChecked, EventLog
+from eigenmesh.events import EventLog
+from eigenmesh.fitting import StreamData
 from eigenmesh.graphs import NetworkSequence
-from eigenmesh.networks import Traffic
 from eigenmesh.settings import A_STREAM, ONE_FIT, OfAStream
 from eigenmesh.transports import Transport
 
 # A batch of a stream: its rows are checked, given to their nodes and counted, before any of it is accepted.
 
 
-@dataclass(frozen=True, eq=False)
-class CheckedBatch:
-    """The verdict on a batch, and the mean squared residual of each feature: (d,)."""
-
-    event: BatchChecked
-    residuals: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class StreamState:
-    """What an estimator keeps between two batches.
-
-    labels : labels of the nodes in ``nodes``; ids : of the batches so far, if they had any.
-    """
-
-    data: fitting.StreamData
-    labels: tuple[Any, ...]
-    device: str | None = None
-    n_seen: int = 0
-    n_batches: int = 0
-    ids: frozenset[Any] = frozenset()
-    checked: CheckedBatch | None = None
-
-    @property
-    def place(self) -> Place:
-        """Device of the moments; stored by name, because a stream can be pickled and a library cannot."""
-        return Place.named(self.device)
-
-
-class CountedBatch(NamedTuple):
-    """A stream, and what its nodes will keep once a batch is accepted.
-
-    sums : (nodes, width of the monitor), sums of the monitor over the new rows; n_rows : (nodes,), new rows; sent :
-    traffic of reading them.
-    """
-
-    stream: StreamState
-    nodes: Sequence[Running]
-    sums: np.ndarray | None
-    n_rows: np.ndarray
-    sent: Traffic
-
-
 def count_batch(
-    pca: StreamingPCA, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None, stream: StreamState | None
-) -> CountedBatch:
-    """Read a batch, without changing the stream."""
+    pca: StreamingPCA, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None, stream: StreamData | None
+) -> StreamData:
+    """The stream with a batch that is in no fit yet; the stream that is given does not change."""
     if is_dask(X):
         return _count_dask(pca, X, y, nodes, stream)
     rows, stream = _read_rows(pca, X, y, nodes, seed, transport, stream)
-    monitor = stream.data.monitor
+    monitor = stream.monitor
     sums = None if monitor is None else np.stack([monitor.node_sums(own) for own in rows])
-    kept = [node.ticked(own, pca.forgetting) for node, own in zip(stream.data.nodes, rows, strict=True)]
-    return CountedBatch(stream, kept, sums, np.array([own.shape[0] for own in rows]), Traffic())
+    kept = [node.ticked(own, pca.forgetting) for node, own in zip(stream.nodes, rows, strict=True)]
+    return stream.counted(kept, sums, np.array([own.shape[0] for own in rows]))
 
 
-def _count_dask(pca: StreamingPCA, X: Any, y: Any, nodes: Any, stream: StreamState | None) -> CountedBatch:
+def _count_dask(pca: StreamingPCA, X: Any, y: Any, nodes: Any, stream: StreamData | None) -> StreamData:
     """A batch of dask data: for the stream the cluster is a single node; moments are summed on the workers."""
     from eigenmesh.coordinators.dask import batch_moments
 
@@ -113,19 +70,18 @@ def _count_dask(pca: StreamingPCA, X: Any, y: Any, nodes: Any, stream: StreamSta
     if 8 * d**2 > MEMORY_BYTES:
         raise InputError(f"{d} x {d} moments do not fit into memory; give fit all the dask data, or drop columns.")
     if stream is None:
-        names = blocks.layout.feature_names
-        stream = StreamState(fitting.StreamData([RunningScatter.empty(d)], data.weights, feature_names=names), (0,))
-    node, last = stream.data.nodes[0], stream.data.last
+        stream = StreamData([RunningScatter.empty(d)], data.weights, feature_names=blocks.layout.feature_names)
+    node, last = stream.nodes[0], stream.last
     if len(stream.labels) != 1 or not isinstance(node, RunningScatter):
         raise DataError(f"the stream has {len(stream.labels)} nodes, but dask data are one; begin with dask data.")
-    new, sums = batch_moments(blocks, None if last is None else last.mean, stream.data.monitor)
-    kept = node.joined(new, pca.forgetting)
-    return CountedBatch(stream, [kept], sums, np.array([0 if new is None else round(new.weight)]), blocks.traffic)
+    new, sums = batch_moments(blocks, None if last is None else last.mean, stream.monitor)
+    n_rows = np.array([0 if new is None else round(new.weight)])
+    return stream.counted([node.joined(new, pca.forgetting)], sums, n_rows, blocks.traffic)
 
 
 def _read_rows(
-    pca: StreamingPCA, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None, stream: StreamState | None
-) -> tuple[list[Array], StreamState]:
+    pca: StreamingPCA, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None, stream: StreamData | None
+) -> tuple[list[Array], StreamData]:
     """The validated rows (n, d) float64 of each node in this process, and the stream that they belong to."""
     in_parts = is_parts(X)
     if transport is not None and (y is not None or nodes is not None or in_parts):
@@ -148,12 +104,9 @@ def _read_rows(
         raise DataError(f"the batch is for {len(labels)} nodes, but the stream has {len(stream.labels)}.")
     if transport is None and not in_parts:
         matrices = [matrices[0][owners == node] for node in range(len(labels))]
-    return [_placed(rows, stream.place) for rows in matrices], stream
-
-
-def _placed(rows: Array, place: Place) -> Array:
-    rows = place.put(rows)
-    return namespace(rows).astype(rows, place.xp.float64, copy=False)
+    place = Place.named(stream.device)
+    placed = [place.put(rows) for rows in matrices]
+    return [namespace(rows).astype(rows, place.xp.float64, copy=False) for rows in placed], stream
 
 
 def _checked(pca: StreamingPCA, X: Any, first: bool) -> Array:
@@ -202,7 +155,7 @@ def _require_valid(pca: StreamingPCA, rows: Array, where: str) -> None:
 
 
 def _owners(
-    pca: StreamingPCA, n_rows: int, y: Any, nodes: Any, seed: int, stream: StreamState | None
+    pca: StreamingPCA, n_rows: int, y: Any, nodes: Any, seed: int, stream: StreamData | None
 ) -> tuple[Sequence[Any], np.ndarray]:
     """The labels of the nodes, and the number of the node that has each row: (n,)."""
     fixed, spread = pca.n_nodes is not None or not isinstance(pca.topology, str), spread_of(pca, seed, None)
@@ -241,7 +194,7 @@ def _split(pca: StreamingPCA, n_rows: int, n_nodes: int, y: Any, seed: int, tick
 
 def _empty_stream(
     pca: StreamingPCA, rows: Array, labels: tuple[Any, ...], seed: int, transport: Transport | None
-) -> StreamState:
+) -> StreamData:
     """An empty stream with the columns and nodes of the first batch."""
     names = getattr(pca, "feature_names_in_", None)
     weights = spread_of(pca, seed, transport).network(len(labels))
@@ -249,14 +202,15 @@ def _empty_stream(
     # On a network that changes, arrays are NumPy arrays, whatever the transport supports.
     carries = None if isinstance(weights, NetworkSequence) else transport
     place = fitting.place_of(pca.device, None if isinstance(rows, np.ndarray) else rows.device, carries)
-    data = fitting.StreamData(
+    return StreamData(
         [_storage_per_node(pca, held, rows.shape[1], place)] * held,
         weights,
         transport,
+        labels,
+        None if place.device is None else str(place.device),
         feature_names=None if names is None else tuple(map(str, names)),
         node_names=None if labels == tuple(range(len(labels))) else tuple(map(str, labels)),
     )
-    return StreamState(data, labels, None if place.device is None else str(place.device))
 
 
 def _storage_per_node(pca: StreamingPCA, n_held: int, n_features: int, place: Place) -> Running:
@@ -344,7 +298,7 @@ class StreamingPCA(FittedPCA, OfAStream):
         """
         return self._accept(*self._take_batch(getattr(self, "_stream", None), X, y, nodes, batch))
 
-    def _accept(self, stream: StreamState, outcome: fitting.Fit | TooFewSamplesError) -> Self:
+    def _accept(self, stream: StreamData, outcome: fitting.Fit | TooFewSamplesError) -> Self:
         """Set the attributes to those after a batch."""
         self._stream, self.n_samples_seen_ = stream, stream.n_seen
         checked = stream.checked
@@ -363,57 +317,34 @@ class StreamingPCA(FittedPCA, OfAStream):
         return self
 
     def _take_batch(
-        self, stream: StreamState | None, X: Any, y: Any, nodes: Any, batch: Any = None
-    ) -> tuple[StreamState, fitting.Fit | TooFewSamplesError]:
+        self, stream: StreamData | None, X: Any, y: Any, nodes: Any, batch: Any = None
+    ) -> tuple[StreamData, fitting.Fit | TooFewSamplesError]:
         """The stream after one more batch, and the fit to all of it, or the error if there are too few samples yet."""
         request = self._request()
         if stream is not None and batch is not None and batch in stream.ids:
             raise DataError(f"batch {batch!r} was counted before; give every batch its own id.")
         with ExitStack() as stack:
             transport, run_nodes = connect(self, X, stack)
-            counted = count_batch(self, X, y, nodes, request.layout_seed, transport, stream)
-            stream, data = counted.stream, self._grown(counted, transport, batch)
-            request = _request_of_batch(request, stream.n_batches)
+            data = count_batch(self, X, y, nodes, request.layout_seed, transport, stream)
+            number, settings = data.n_batches, {name: getattr(self, name) for name in STREAM_SETTINGS}
+            name = None if batch is None else str(batch)
+            data = replace(data, transport=transport, batch=name, checked=None, settings=settings)
+            events = event_log(self, stack, keep=False)
             found: fitting.Fit | TooFewSamplesError
-            checked, events = None, event_log(self, stack, keep=False)
             try:
-                found = self._fit_of_all(request, data, run_nodes, events)
-                monitor, checked = _checked_batch(data.monitor, found, stream.n_batches)
-                known: dict[str, Any] = {"last": found.moments, "space": found.result.space, "monitor": monitor}
-                data = replace(data, **known, batch_sums=None, n_new=np.zeros_like(data.n_new))
-                if checked is not None:
-                    events.emit(checked.event)
+                found = self._fit_of_all(_request_of_batch(request, number), data, run_nodes, events)
+                data = data.after(found.result, found.moments, found.checked)
+                if data.checked is not None:
+                    events.emit(data.checked.event)
             except TooFewSamplesError as error:
                 found = error
-        after = replace(
-            stream,
-            data=replace(data, transport=None),
-            n_seen=stream.n_seen + int(counted.n_rows.sum()),
-            n_batches=stream.n_batches + 1,
-            ids=stream.ids if batch is None else stream.ids | {batch},
-            checked=checked,
-        )
-        return after, found
-
-    def _grown(self, counted: CountedBatch, transport: Transport | None, batch: Any) -> fitting.StreamData:
-        """The data of the stream with a batch that was read and is in no fit yet."""
-        data = counted.stream.data
-        return replace(
-            data,
-            nodes=counted.nodes,
-            transport=transport,
-            batch_sums=_summed(data.batch_sums, counted.sums),
-            n_new=data.n_new + counted.n_rows,
-            tick=counted.stream.n_batches,
-            batch=None if batch is None else str(batch),
-            sent=counted.sent,
-            settings={name: getattr(self, name) for name in STREAM_SETTINGS},
-        )
+        ids = data.ids if batch is None else data.ids | {batch}
+        return replace(data, transport=None, n_batches=number + 1, ids=ids), found
 
     def _fit_of_all(
         self,
         request: fitting.Request,
-        data: fitting.StreamData,
+        data: StreamData,
         run_nodes: Callable[..., list[fitting.Fit]] | None,
         events: EventLog,
     ) -> fitting.Fit:
@@ -429,7 +360,7 @@ class StreamingPCA(FittedPCA, OfAStream):
     def _quiet_spe(self) -> tuple[float, float] | None:
         """Mean and variance of SPE in the quiet batches of a stream."""
         stream = getattr(self, "_stream", None)
-        monitor = None if stream is None else stream.data.monitor
+        monitor = None if stream is None else stream.monitor
         return None if monitor is None else monitor.quiet_spe
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -444,25 +375,6 @@ def _request_of_batch(request: fitting.Request, number: int) -> fitting.Request:
         request = replace(request, seed=int(state[0]))
     # With masks samples are always counted, because the count decides whether a batch may be summed.
     return replace(request, min_samples=max(1, request.min_samples)) if request.masked else request
-
-
-def _checked_batch(
-    monitor: fitting.Monitor | None, found: fitting.Fit, batch: int
-) -> tuple[fitting.Monitor, CheckedBatch | None]:
-    """The monitor for the next batch, and what the last one says of this, if there was one."""
-    result = found.result
-    following = fitting.renewed(monitor, result.components, result.explained_variance, found.moments)
-    if monitor is None or found.checked is None:
-        return following, None
-    new, residuals = monitor.read(found.checked.sums)
-    lost = 1 - found.checked.explained / float(np.sum(result.explained_variance[: len(monitor.variances)]))
-    event = monitor.checked(batch, new, lost)
-    return replace(following, quiet=monitor.after(new, event)), CheckedBatch(event, residuals)
-
-
-def _summed(before: np.ndarray | None, new: np.ndarray | None) -> np.ndarray | None:
-    """Sums of the monitor over batches that are in no fit yet, including the new one: (nodes, width of the monitor)."""
-    return new if before is None or new is None else before + new
 
 
 def _count(n_components: Any) -> int:

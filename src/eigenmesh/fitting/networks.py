@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -337,14 +337,6 @@ def with_exact_averages(network: Network, averaging: Averaging, max_rounds: int)
         reached = f"{name_of(averaging)} averages on this network reach an accuracy of {network.average.accuracy:.1g}"
         why = f"not {wanted:g}, because its weights mix so slowly that rounding errors grow"
         raise InputError(f'{reached}, {why}; use averaging="tree", or weights that mix faster.')
-    return network
-
-
-def counting_network(network_with: Callable[[Averaging], Network], masked: bool) -> Network:
-    """A network for counting samples, with masks if requested."""
-    network = network_with(Integers() if masked else Tree())
-    if masked:
-        add_masks(network)
     return network
 
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from eigenmesh import data
 from eigenmesh.arrays import to_numpy
-from eigenmesh.averaging import Averaging
+from eigenmesh.averaging import Averaging, Integers, Tree
 from eigenmesh.errors import DataError, InputError, TransportError, warn_user
 from eigenmesh.fitting.matching import common_settings, listed, require_same_settings
 from eigenmesh.fitting.monitor import warn_of_columns
-from eigenmesh.fitting.networks import counting_network, gather_bytes, network_over, with_exact_averages
+from eigenmesh.fitting.networks import add_masks, gather_bytes, network_over, with_exact_averages
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks import Changing, Network
 from eigenmesh.settings import DRAWN_FROM, Request
@@ -63,9 +64,12 @@ class DataFacts(NamedTuple):
         }
 
     @classmethod
-    def of_rows(cls, n_nodes: int, n_features: int, **more: Any) -> DataFacts:
-        """Facts for nodes with samples of the same d columns: vectors have d numbers; one node does not know N."""
-        return cls(n_nodes, n_features, Size(None, n_features), n_features, **more)
+    def of_rows(cls, n_nodes: int, d: int, transport: Transport | None = None, *names: Any) -> DataFacts:
+        """Facts for nodes with samples of the same d columns: vectors have d numbers; one node does not know N.
+
+        ``names`` are those of features and of nodes.
+        """
+        return cls(n_nodes, d, Size(None, d), d, transport is not None and transport.reduces, *names)
 
 
 # The device of the arrays of a fit: that of the samples, that of the transport, or the one asked for.
@@ -117,49 +121,77 @@ class Measurement(NamedTuple):
     checked: BatchSums | None = None
 
 
-class Data(Protocol):
-    """The interface of samples for ``prepare``, wherever they are stored."""
+class Data(ABC):
+    """Samples for ``prepare``, wherever they are stored.
+
+    Attributes
+    ----------
+    weights : Weights or NetworkSequence
+        The network that the solver sees: a single node if an engine sums over all nodes by itself.
+    transport : Transport or None
+        With a transport, this process is one node.
+    """
+
+    weights: Weights | NetworkSequence
+    transport: Transport | None = None
 
     @property
+    @abstractmethod
     def facts(self) -> DataFacts: ...
 
-    @property
-    def weights(self) -> Weights | NetworkSequence:
-        """The network that the solver sees: a single node if an engine sums over all nodes by itself."""
-        ...
-
+    @abstractmethod
     def count(self, masked: bool) -> tuple[Size, Network | None]:
         """N and d over all nodes, None if they need a pass over the data; and the network that counted.
 
         ``masked``: no node reveals its own count; the network keeps the masks.
         """
-        ...
+
+    @property
+    def settings_of_data(self) -> dict[str, Any]:
+        """Settings of these data that must be the same at all nodes, as JSON values."""
+        return {}
 
     def compare(self, request: Request) -> None:
         """Raise at every node unless all nodes have the same settings and columns; sends no number of the data."""
-        ...
+        common = {**common_settings(request), **self.facts.common, "topology": self.weights.summary}
+        require_same_settings(self.transport, common | self.settings_of_data)
 
+    @abstractmethod
     def check(self, request: Request) -> None:
         """Raise if the request is impossible on such data; sends and reads nothing."""
-        ...
 
-    def network(self, averaging: Averaging, max_rounds: int) -> Network: ...
+    def network(self, averaging: Averaging, max_rounds: int) -> Network:
+        """All nodes stacked, or this node with its neighbours behind a transport."""
+        return with_exact_averages(self._network(averaging), averaging, max_rounds)
 
+    def _network(self, averaging: Averaging) -> Network:
+        return network_over(self.weights, self.transport, averaging)
+
+    def counting_network(self, masked: bool) -> Network:
+        """A network for counting samples, with masks if requested."""
+        network = self._network(Integers() if masked else Tree())
+        if masked:
+            add_masks(network)
+        return network
+
+    def summed(self, network: Network, numbers: Sequence[float] | np.ndarray) -> float:
+        """Sum over all nodes of one number per node, given for the nodes in this process."""
+        average = network.common_mean(np.array(numbers, dtype=float)[:, np.newaxis])[0, 0]
+        return float(self.weights.n_nodes * average)
+
+    @abstractmethod
     def choose_covariance(
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None
     ) -> data.Choice:
         """How to store the covariances: as requested, or the cheapest way that fits; for this network, or for any."""
-        ...
 
-    def measure(
-        self, network: Network, choice: data.Choice, *, scale: data.Scaling, missing: data.Missing, device: str | None
-    ) -> Measurement:
+    @abstractmethod
+    def measure(self, network: Network, choice: data.Choice, request: Request) -> Measurement:
         """Pooled moments, and the covariance of every node in this process."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
-class NodeData:
+class NodeData(Data):
     """Samples in this process: of all nodes in a simulation, of one node with a transport.
 
     ``split`` is how the samples were split over the nodes, in words; it must be the same at all nodes. ``name`` and
@@ -181,27 +213,16 @@ class NodeData:
 
     @property
     def facts(self) -> DataFacts:
-        shards, reduces = self.shards, self.transport is not None and self.transport.reduces
-        return DataFacts.of_rows(
-            shards.n_nodes,
-            shards.n_features,
-            has_all_reduce=reduces,
-            feature_names=shards.feature_names,
-            node_names=shards.node_names,
-        )
+        names = self.shards.feature_names, self.shards.node_names
+        return DataFacts.of_rows(self.shards.n_nodes, self.shards.n_features, self.transport, *names)
 
     def at_node(self, transport: Transport) -> NodeData:
         """The part of the data at one of the nodes."""
         return replace(self, shards=self.shards.take([transport.rank]), transport=transport)
 
-    def compare(self, request: Request) -> None:
-        common = {
-            **common_settings(request),
-            **self.facts.common,
-            "topology": self.weights.summary,
-            "split": self.split,
-        }
-        require_same_settings(self.transport, common)
+    @property
+    def settings_of_data(self) -> dict[str, Any]:
+        return {"split": self.split}
 
     def check(self, request: Request) -> None:
         self._place(request.device)
@@ -212,21 +233,9 @@ class NodeData:
         n_samples = self.total(network, [block.count for block in self.shards.blocks])
         return Size(n_samples, self.shards.n_features), network
 
-    def counting_network(self, masked: bool) -> Network:
-        """A network for counting samples, with masks if requested."""
-        return counting_network(self._network, masked)
-
     def total(self, network: Network, counts: Sequence[float]) -> int:
         """Sum over all nodes of one number per node, given for the nodes in this process; it must be a whole number."""
-        average = network.common_mean(np.array(counts, dtype=float)[:, np.newaxis])[0, 0]
-        return int(data.whole_count(float(self.shards.n_nodes * average)))
-
-    def network(self, averaging: Averaging, max_rounds: int) -> Network:
-        """All nodes stacked, or this node with its neighbours behind a transport."""
-        return with_exact_averages(self._network(averaging), averaging, max_rounds)
-
-    def _network(self, averaging: Averaging) -> Network:
-        return network_over(self.weights, self.transport, averaging)
+        return int(data.whole_count(self.summed(network, counts)))
 
     def choose_covariance(
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None
@@ -246,27 +255,20 @@ class NodeData:
             sizes, limits = replace(sizes, copy_bytes=free), (free, GPU_PASS_COST)
         return data.choose_by_size(sizes, columns, products, *limits)
 
-    def measure(
-        self, network: Network, choice: data.Choice, *, scale: data.Scaling, missing: data.Missing, device: str | None
-    ) -> Measurement:
+    def measure(self, network: Network, choice: data.Choice, request: Request) -> Measurement:
         """One average for the moments, two if means are large; then the covariances, without messages."""
-        place = self._place(device, network)
+        place = self._place(request.device, network)
         shards = self.shards.moved(place)
-        moments = self._moments(shards, network, scale, missing)
+        moments = self._moments(shards, network, request)
         warn_of_columns(self.shards, moments)
-        return Measurement(moments, self._covariance(shards, moments, choice, place))
-
-    def _moments(
-        self, shards: data.Partition, network: Network, scale: data.Scaling, missing: data.Missing
-    ) -> data.Moments:
-        return data.pooled_moments(shards, network, scale=scale, missing=missing, resolution=network.resolution)
-
-    def _covariance(
-        self, shards: data.Partition, moments: data.Moments, choice: data.Choice, place: data.Place
-    ) -> data.Covariance:
         if choice.each:
-            return data.covariance_of_each(shards, moments, choice.each, place)
-        return data.build_covariance(shards, moments, kind=choice.kind, xp=place.xp, device=place.device)
+            return Measurement(moments, data.covariance_of_each(shards, moments, choice.each, place))
+        kind = {"kind": choice.kind, "xp": place.xp, "device": place.device}
+        return Measurement(moments, data.build_covariance(shards, moments, **kind))
+
+    def _moments(self, shards: data.Partition, network: Network, request: Request) -> data.Moments:
+        how: Any = {"scale": request.scale, "missing": request.missing}
+        return data.pooled_moments(shards, network, **how, resolution=network.resolution)
 
     def _place(self, device: str | None, network: Network | None = None) -> data.Place:
         return place_of(device, self.shards.device, self.transport, network)
@@ -419,15 +421,14 @@ class ColumnData(NodeData):
                 "all messages of a node can reconstruct its data up to a rotation. Use masks, or fewer components."
             )
 
-    def measure(
-        self, network: Network, choice: data.Choice, *, scale: data.Scaling, missing: data.Missing, device: str | None
-    ) -> Measurement:
+    def measure(self, network: Network, choice: data.Choice, request: Request) -> Measurement:
         """Moments of each node's own columns, without messages; then the nodes agree on N, ids, d and the trace."""
-        shards, place = self.columns, self._place(device, network)
-        each = tuple(data.own_moments(shards.take([node]), scale=scale, missing=missing) for node in shards.ids)
+        shards, place = self.columns, self._place(request.device, network)
+        how: Any = {"scale": request.scale, "missing": request.missing}
+        each = tuple(data.own_moments(shards.take([node]), **how) for node in shards.ids)
         shares = np.array([[float(len(one.mean)), one.total_variance] for one in each])
         d, total = shards.n_nodes * agree_on_samples(network, shards, shares)
-        _require_variance(total, network.resolution, scale)
+        _require_variance(total, network.resolution, request.scale)
         agreed = data.OfSplitColumns(float(total), int(np.rint(d)))
         moments = data.Moments.of_columns(each, shards.order, shards.n_samples, agreed)
         return Measurement(moments, data.Gram.of(shards.moved(place), each, choice.each, place))

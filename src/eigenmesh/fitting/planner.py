@@ -14,7 +14,7 @@ from scipy import sparse
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import ITEM_BYTES
 from eigenmesh.averaging import Average, Averaging, Integers, PushSumAverage, Tree, name_of
-from eigenmesh.data import HOST, Covariance, CovarianceKind, Formed, Missing, Moments, Partition, Scaling, Shards
+from eigenmesh.data import HOST, Covariance, CovarianceKind, Formed, Moments, Partition, Shards
 from eigenmesh.errors import DataError, EigenmeshError
 from eigenmesh.events import EventLog, Planned, Record, on_record
 from eigenmesh.fitting import networks as net
@@ -162,8 +162,8 @@ class _Recorded(NodeData):
         self.networks.append(net.recording(self.weights, averaging))
         return self.networks[-1]
 
-    def _moments(self, shards: Partition, network: Network, scale: Scaling, missing: Missing) -> Moments:
-        return self.known or super()._moments(shards, network, scale, missing)
+    def _moments(self, shards: Partition, network: Network, request: Request) -> Moments:
+        return self.known or super()._moments(shards, network, request)
 
 
 def rehearse(

@@ -154,9 +154,7 @@ def prepare(request: Request, data: Data) -> Prepared:
         add_masks(network)
     # All nodes must centre about the same point: where means are large, even the last digits of a mean matter.
     with network.over_tree():
-        moments, covariance, known, checked = data.measure(
-            network, choice, scale=request.scale, missing=request.missing, device=request.device
-        )
+        moments, covariance, known, checked = data.measure(network, choice, request)
     if decision.counting is not None:
         _require_counted(decision.size, moments)
     network.learn_scales(moments.diagonal, moments.total_variance)

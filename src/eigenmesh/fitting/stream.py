@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from eigenmesh import data as samples
 from eigenmesh.arrays import everywhere, to_numpy
 from eigenmesh.averaging import Averaging
-from eigenmesh.data import Choice, Missing, Moments, Running, RunningCovariance, Scaling
+from eigenmesh.data import Choice, Moments, Running, RunningCovariance
 from eigenmesh.errors import InputError, TooFewSamplesError
-from eigenmesh.fitting.matching import common_settings, described, require_same_settings
-from eigenmesh.fitting.monitor import Monitor
-from eigenmesh.fitting.networks import counting_network, network_over, with_exact_averages
-from eigenmesh.fitting.node_data import BatchSums, DataFacts, Measurement, Size
+from eigenmesh.events import BatchChecked
+from eigenmesh.fitting.matching import described
+from eigenmesh.fitting.monitor import Monitor, renewed
+from eigenmesh.fitting.node_data import BatchSums, Data, DataFacts, Measurement, Size
 from eigenmesh.graphs import NetworkSequence, Weights
+from eigenmesh.iteration import Result
 from eigenmesh.masking import MIN_SITES
 from eigenmesh.networks import Network, Traffic
 from eigenmesh.settings import Request
@@ -28,26 +29,43 @@ from eigenmesh.transports import Transport
 LEAST_NEW = 10
 
 
+class CheckedBatch(NamedTuple):
+    """The verdict on a batch, and the mean squared residual of each feature: (d,)."""
+
+    event: BatchChecked
+    residuals: np.ndarray
+
+
 @dataclass(frozen=True, eq=False)
-class StreamData:
+class StreamData(Data):
     """What the nodes in this process keep of a stream, their network, and the results of the last batch.
 
     Attributes
     ----------
     nodes : sequence of Running
         All M nodes in a simulation, one node with a transport.
+    labels : tuple
+        Labels of all nodes, by which users give samples to them.
+    device : str or None
+        Device of the moments; by name, because a stream can be pickled and a library cannot.
     last : Moments or None
         Pooled moments after the last batch.
     space : array of shape (d, w) or None
         Orthonormal directions from the last fit, the same at all nodes.
     monitor : Monitor or None
         Monitor after the last fit.
+    checked : CheckedBatch or None
+        What it has found in the last batch.
     batch_sums : array of shape (nodes, width of the monitor) or None
         Its sums over the new rows of each node in this process; sent with the moments.
     n_new : array of shape (nodes,)
         Rows of the nodes in this process that were in no fit yet.
-    tick, batch : int, str or None
-        Number of the batch, from 0, and its id: the same at all nodes.
+    n_seen, n_batches : int
+        Rows in this process and batches so far. The number of a batch, from 0, is the same at all nodes.
+    batch : str or None
+        Id of the batch, the same at all nodes.
+    ids : frozenset
+        Ids of the batches so far, if they had any.
     sent : Traffic
         Traffic of reading the batch, if an engine sums over blocks.
     settings : mapping
@@ -57,13 +75,18 @@ class StreamData:
     nodes: Sequence[Running]
     weights: Weights | NetworkSequence
     transport: Transport | None = None
+    labels: tuple[Any, ...] = (0,)
+    device: str | None = None
     last: Moments | None = None
     space: np.ndarray | None = None
     monitor: Monitor | None = None
+    checked: CheckedBatch | None = None
     batch_sums: np.ndarray | None = None
     n_new: np.ndarray = field(default_factory=lambda: np.zeros(1))
-    tick: int = 0
+    n_seen: int = 0
+    n_batches: int = 0
     batch: str | None = None
+    ids: frozenset[Any] = frozenset()
     sent: Traffic = field(default_factory=Traffic)
     settings: Mapping[str, Any] = field(default_factory=dict)
     feature_names: tuple[str, ...] | None = None
@@ -81,14 +104,8 @@ class StreamData:
 
     @property
     def facts(self) -> DataFacts:
-        reduces = self.transport is not None and self.transport.reduces
-        return DataFacts.of_rows(
-            self.weights.n_nodes,
-            self.n_features,
-            has_all_reduce=reduces,
-            feature_names=self.feature_names,
-            node_names=self.node_names,
-        )
+        names = self.feature_names, self.node_names
+        return DataFacts.of_rows(self.weights.n_nodes, self.n_features, self.transport, *names)
 
     def at_node(self, transport: Transport) -> StreamData:
         """The part of the data at one of the nodes."""
@@ -97,10 +114,50 @@ class StreamData:
         n_new = self.n_new[rank : rank + 1]
         return replace(self, nodes=[self.nodes[rank]], batch_sums=sums, n_new=n_new, transport=transport)
 
-    def compare(self, request: Request) -> None:
-        common = {**common_settings(request), **self.facts.common, "topology": self.weights.summary}
-        stream = {"batch_number": self.tick, "batch": self.batch, **self.settings}
-        require_same_settings(self.transport, {**common, "stream": described(stream)})
+    def counted(
+        self, nodes: Sequence[Running], sums: np.ndarray | None, n_rows: np.ndarray, sent: Traffic | None = None
+    ) -> StreamData:
+        """The stream with a batch that is in no fit yet.
+
+        Parameters
+        ----------
+        nodes : sequence of Running
+            What the nodes keep with it.
+        sums : array of shape (nodes, width of the monitor) or None
+            Sums of the monitor over its rows.
+        n_rows : array of shape (nodes,)
+            Its rows.
+        sent : Traffic or None
+            Traffic of reading them.
+        """
+        # Earlier batches may have waited for more samples, so their sums are added.
+        sums = sums if self.batch_sums is None or sums is None else self.batch_sums + sums
+        n_new, n_seen = self.n_new + n_rows, self.n_seen + int(n_rows.sum())
+        return replace(self, nodes=nodes, batch_sums=sums, n_new=n_new, n_seen=n_seen, sent=sent or Traffic())
+
+    def after(self, result: Result, moments: Moments, sums: BatchSums | None) -> StreamData:
+        """The stream after a fit of all its samples, with the monitor for the next batch and its verdict on this one.
+
+        Parameters
+        ----------
+        result, moments : Result, Moments
+            Those of the fit.
+        sums : BatchSums or None
+            Sums over the batch; None for the first one.
+        """
+        following, checked = renewed(self.monitor, result.components, result.explained_variance, moments), None
+        if self.monitor is not None and sums is not None:
+            new, residuals = self.monitor.read(sums.sums)
+            lost = 1 - sums.explained / float(np.sum(result.explained_variance[: len(self.monitor.variances)]))
+            checked = CheckedBatch(self.monitor.checked(self.n_batches, new, lost), residuals)
+            following = replace(following, quiet=self.monitor.after(new, checked.event))
+        known: dict[str, Any] = {"last": moments, "space": result.space, "monitor": following, "checked": checked}
+        return replace(self, **known, batch_sums=None, n_new=np.zeros_like(self.n_new))
+
+    @property
+    def settings_of_data(self) -> dict[str, Any]:
+        stream = {"batch_number": self.n_batches, "batch": self.batch, **self.settings}
+        return {"stream": described(stream)}
 
     def check(self, request: Request) -> None:
         """Raise for requests that need all samples at once."""
@@ -115,35 +172,26 @@ class StreamData:
         With masks, the first sum counts the nodes with enough new samples, so that the change between two batches
         always comes from three nodes or more.
         """
-        network = counting_network(self._network, masked)
-
-        def total(numbers: Sequence[float] | np.ndarray) -> int:
-            average = network.common_mean(np.array(numbers, dtype=float)[:, np.newaxis])[0, 0]
-            return int(np.rint(self.weights.n_nodes * average))
-
+        network = self.counting_network(masked)
         if masked:
-            ready = total(self.n_new >= LEAST_NEW)
+            ready = round(self.summed(network, self.n_new >= LEAST_NEW))
             if ready < MIN_SITES:
                 what = f"{ready} nodes have {LEAST_NEW} new samples or more"
                 raise TooFewSamplesError(f"{what}; masked, at least {MIN_SITES} must, or a sum would show one's own.")
-        return Size(total([node.count for node in self.nodes]), self.n_features), network
+        # With forgetting, weights do not sum to a whole number.
+        return Size(round(self.summed(network, [node.count for node in self.nodes])), self.n_features), network
 
     def network(self, averaging: Averaging, max_rounds: int) -> Network:
-        network = with_exact_averages(self._network(averaging), averaging, max_rounds)
+        network = super().network(averaging, max_rounds)
         network.meter.traffic += self.sent
         return network
-
-    def _network(self, averaging: Averaging) -> Network:
-        return network_over(self.weights, self.transport, averaging)
 
     def choose_covariance(
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None
     ) -> Choice:
         return Choice(self.nodes[0].kind, sum(node.n_bytes for node in self.nodes), "kept of the stream", asked=True)
 
-    def measure(
-        self, network: Network, choice: Choice, *, scale: Scaling, missing: Missing, device: str | None
-    ) -> Measurement:
+    def measure(self, network: Network, choice: Choice, request: Request) -> Measurement:
         """One average, which also gives C times the space of the last fit; one more for the first batch.
 
         With c the last pooled mean, a node sends ``[(S_i + n_i (m_i - c)(m_i - c)^T) X, n_i (m_i - c)]``, the squared
@@ -167,9 +215,8 @@ class StreamData:
         n_samples = max(2, int(np.rint(count)))
         share = (n_samples - 1) / (count - 1)
         about_centre = Moments(n_samples, centre, share * squares)
-        moments = samples.moments_about(
-            about_centre, share * s, share * count, self, scale=scale, resolution=network.resolution
-        )
+        how: Any = {"scale": request.scale, "resolution": network.resolution}
+        moments = samples.moments_about(about_centre, share * s, share * count, self, **how)
         after = 1.0 if moments.scale is None else moments.scale
         factor, known, checked = M / (count - 1), None, None
         if self.space is not None:
