@@ -108,6 +108,13 @@ def test_erdos_renyi_has_the_expected_number_of_links():
     assert links(topologies.erdos_renyi(9, 1.0)) == links(topologies.complete(9))
 
 
+def test_erdos_renyi_has_half_of_all_links_up_to_50_nodes_and_few_per_node_beyond():
+    shares = {n: topologies.erdos_renyi(n).number_of_edges() / math.comb(n, 2) for n in (30, 50, 51, 52, 200, 2000)}
+    assert [shares[n] for n in (30, 50, 51, 52)] == pytest.approx([0.5] * 4, abs=0.04)
+    for n in (200, 2000):
+        assert shares[n] * (n - 1) == pytest.approx(math.log(n) + 21.1, rel=0.05)
+
+
 @settings(max_examples=40)
 @given(st.integers(3, 40), st.integers(3, 39), st.integers(0, 5))
 def test_regular_has_the_degree_asked_for(n_nodes, degree, seed):

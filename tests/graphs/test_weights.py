@@ -58,6 +58,17 @@ def test_weights_are_symmetric_doubly_stochastic_and_average(graph, build):
     assert_averages(build(graph))
 
 
+@given(connected_graphs(), st.sampled_from(BUILDS))
+def test_weights_that_surely_average_need_no_eigenvalues(graph, build):
+    weights = build(graph)
+    matrix, n_nodes = dense(weights), weights.n_nodes
+    least = min(2 * matrix.diagonal().min(), 4 * matrix[matrix != 0].min() / n_nodes**2)
+    # A bound on the gap; weights with negative entries have none.
+    assert weights.spectrum.gap >= min(least, 1) - 1e-12
+    made_now = Weights(weights.matrix, graph)
+    assert ("spectrum" in vars(made_now)) == (least <= 1e-12)
+
+
 @given(connected_graphs(), st.sampled_from(BUILDS), st.randoms(use_true_random=False))
 def test_relabelling_commutes(graph, build, rng):
     order = list(graph)

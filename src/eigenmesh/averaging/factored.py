@@ -65,7 +65,7 @@ class Factored:
         """The given factors, else those in the cache, else those of a new search, or (0, ...) if there are none."""
         if self.factors is not None:
             return self.factors
-        places, fewest = _places(weights), weights.spectrum.diameter
+        places, fewest = _places(weights), weights.diameter
         if fewest * len(places) > LARGEST_POLYNOMIAL or _fallback(weights).rounds <= fewest:
             return np.empty((0, len(places)))
         name, most = _file_name(places), Tree().prepare(weights).rounds
@@ -80,7 +80,7 @@ class Factored:
         """The same averaging with the factors of the root, sent down the tree. All nodes must call it together."""
         own = self.found(weights)
         # All nodes know this shape; rows of zeros are factors that are not needed.
-        sent = np.zeros((1, weights.spectrum.diameter + 1, own.shape[1]))
+        sent = np.zeros((1, weights.diameter + 1, own.shape[1]))
         sent[0, : len(own)] = own
         sent = Tree().prepare(weights).broadcast(network, sent)
         return Factored(_store(_file_name(_places(weights)), sent[0][sent[0].any(axis=1)]))

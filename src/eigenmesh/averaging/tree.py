@@ -23,7 +23,7 @@ class Tree:
     """
 
     def prepare(self, weights: Weights) -> TreeAverage:
-        root, graph, n_nodes = weights.spectrum.centre, weights.graph, weights.n_nodes
+        (_, root), graph, n_nodes = weights.distances, weights.graph, weights.n_nodes
         away = _levels(graph, root)
         towards = _levels(graph.reverse(copy=False), root) if graph.is_directed() else away
         up = tuple(_from_children(level, n_nodes) for level in reversed(towards))

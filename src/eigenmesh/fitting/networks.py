@@ -80,7 +80,7 @@ class AllLinks(NamedTuple):
     @classmethod
     def of(cls, weights: Weights | NetworkSequence) -> AllLinks:
         if isinstance(weights, Weights):
-            return cls(weights.n_nodes, weights.messages, weights.most_receivers, weights.spectrum.diameter)
+            return cls(weights.n_nodes, weights.messages, weights.most_receivers, weights.diameter)
         sends = [(weights.weights_at(round_) > 0).sum(axis=0) - 1 for round_ in range(SAMPLED_ROUNDS)]
         messages, most = (float(np.mean(each)) for each in (np.sum(sends, axis=1), np.max(sends, axis=1)))
         return cls(weights.n_nodes, messages, most, Changing(weights).flood_rounds)
@@ -355,7 +355,7 @@ def parse_weights(
     returned as it is.
     """
     if isinstance(topology, str):
-        topology = graphs.topology(topology, n_nodes, seed=seed)
+        return graphs.weighting(weighting, graphs.topology(topology, n_nodes, seed=seed))
     graph = _graph(topology)
     if graph is not None:
         topology = graphs.weighting(weighting, in_order_of(graphs.from_networkx(graph), names))

@@ -161,7 +161,7 @@ class Spectrum:
         return 1.0 - self.beta
 
 
-def spectrum(matrix: Matrix) -> Spectrum:
+def spectrum(matrix: Matrix, distances: tuple[int, int] | None = None) -> Spectrum:
     """Spectrum of a matrix (M, M), dense or sparse, whose rows or columns sum to one. It is all zeros for M = 1.
 
     Dense eigenvalues up to M = 1000. Beyond that Lanczos and, if it converges slowly (gaps below about 1e-5), inverse
@@ -172,14 +172,15 @@ def spectrum(matrix: Matrix) -> Spectrum:
     ----------
     matrix : array of shape (M, M)
         The weights, dense or sparse.
+    distances : tuple of int, optional
+        Diameter and centre, if they are known.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
         raise GraphError(f"the matrix has shape {matrix.shape}; a spectrum needs a square matrix.")
     if not np.isfinite(matrix.data if sparse.issparse(matrix) else matrix).all():
         raise GraphError("the matrix has NaN or infinity; a spectrum needs finite entries.")
     second, smallest = _ends(matrix) if is_symmetric(matrix) else _complex_ends(sparse.csr_array(matrix))
-    diameter, centre = diameter_and_centre(matrix)
-    return Spectrum(second, smallest, diameter, centre)
+    return Spectrum(second, smallest, *(distances or diameter_and_centre(matrix)))
 
 
 def is_symmetric(matrix: Matrix) -> bool:

@@ -8,6 +8,7 @@ its columns sum to one, which conserves the mean, or its rows do, which leaves e
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,15 @@ import numpy as np
 from scipy import sparse
 
 from eigenmesh.errors import GraphError
-from eigenmesh.graphs.eigenvalues import Matrix, Spectrum, is_symmetric, is_two_way, laplacian_extremes, spectrum
+from eigenmesh.graphs.eigenvalues import (
+    Matrix,
+    Spectrum,
+    diameter_and_centre,
+    is_symmetric,
+    is_two_way,
+    laplacian_extremes,
+    spectrum,
+)
 from eigenmesh.graphs.topologies import circle_picture, graph_of, require_both_ways, require_connected, require_simple
 from eigenmesh.words import canonical_name, html_paragraphs
 
@@ -57,7 +66,8 @@ class Weights:
             _require_doubly_stochastic(links)
         _require_on_graph(links, self.graph)
         require_connected(self.graph)
-        _require_averaging(self.spectrum)
+        if not _surely_average(links, self.graph):
+            _require_averaging(self.spectrum)
 
     def __repr__(self) -> str:
         return f"Weights(n_nodes={self.n_nodes}, edges={self.edges}, beta={self.spectrum.beta:.4g})"
@@ -113,9 +123,19 @@ class Weights:
         return {"nodes": self.n_nodes, "links": self.edges, "weights": self.digest[:16]}
 
     @cached_property
+    def distances(self) -> tuple[int, int]:
+        """Diameter, and the centre of the graph, the root of the shallowest spanning trees."""
+        return diameter_and_centre(self.matrix)
+
+    @property
+    def diameter(self) -> int:
+        """Largest number of links between two nodes, or an upper bound for many thousand nodes."""
+        return self.distances[0]
+
+    @cached_property
     def spectrum(self) -> Spectrum:
         """Ends of the spectrum, beta, gap and diameter."""
-        return spectrum(self.matrix)
+        return spectrum(self.matrix, self.distances)
 
 
 def digest_of(matrix: Matrix) -> str:
@@ -164,8 +184,11 @@ def from_matrix(matrix: Any, graph: nx.Graph | None = None) -> Weights:
 def adjacency(graph: nx.Graph) -> sparse.csr_array:
     """Ones for the links, receivers in rows and senders in columns: (M, M)."""
     _require_numbered(graph)
-    nodes = range(graph.number_of_nodes())
-    return nx.to_scipy_sparse_array(graph, nodes, dtype=np.float64, weight=None, format="csr").T.tocsr()
+    # Several times as fast as the conversion of networkx, which also reads the weights of links.
+    receivers = np.fromiter(itertools.chain.from_iterable(graph.adj.values()), dtype=np.intp)
+    senders = np.repeat(np.fromiter(graph, dtype=np.intp), [len(links) for links in graph.adj.values()])
+    n_nodes = graph.number_of_nodes()
+    return sparse.csr_array((np.ones(len(senders)), (receivers, senders)), shape=(n_nodes, n_nodes))
 
 
 def _require_numbered(graph: nx.Graph) -> None:
@@ -250,6 +273,18 @@ def _require_on_graph(links: sparse.csr_array, graph: nx.Graph) -> None:
         if row != column and not graph.has_edge(column, row):
             wrong = f"weight ({row}, {column}) is {links[row, column]:.3g}, but the graph has no link {row}-{column}"
             raise GraphError(f"{wrong}; add the link, or set the weight to exactly 0.")
+
+
+def _surely_average(links: sparse.csr_array, graph: nx.Graph) -> bool:
+    """Whether the gap exceeds the tolerance by bounds that take no eigenvalues, for symmetric weights.
+
+    With a weight of at least w on each of its links, a connected graph has ``lambda_2 <= 1 - 4 w / M^2`` (Mohar, 1991),
+    and ``lambda_M >= 2 min_i w_ii - 1`` if no weight is negative (Gershgorin).
+    """
+    diagonal, n_nodes = links.diagonal(), links.shape[0]
+    if graph.is_directed() or links.nnz - np.count_nonzero(diagonal) != 2 * graph.number_of_edges():
+        return False
+    return bool(min(2 * diagonal.min(), 4 * links.data.min() / n_nodes**2) > TOLERANCE)
 
 
 def _require_averaging(ends: Spectrum) -> None:

@@ -162,7 +162,7 @@ class Network(ABC):
     @property
     def flood_rounds(self) -> int:
         """Rounds over all links after which every node has heard from every other."""
-        return self.weights.spectrum.diameter
+        return self.weights.diameter
 
     @property
     def contraction(self) -> float:
@@ -417,7 +417,7 @@ class Network(ABC):
             # Each value is sent with a flag for NaN, because engines differ in how their maximum treats NaN.
             self.meter.count(self.average.messages, (values, values))
         else:
-            self.meter.count_rounds(self._mixing, (values,), self.weights.spectrum.diameter)
+            self.meter.count_rounds(self._mixing, (values,), self.weights.diameter)
         agreed = self._maximum(values)
         self._hear(agreed[:1, ...])
         return agreed
@@ -426,7 +426,7 @@ class Network(ABC):
         """``maximum(values)``, not counted."""
         if self.collective:
             return self._reduced_maximum(values)
-        agreed = self._neighbour_maxima(flat(values), self.weights.spectrum.diameter)
+        agreed = self._neighbour_maxima(flat(values), self.weights.diameter)
         return ea.namespace(values).reshape(agreed, values.shape)
 
     def common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
@@ -441,7 +441,7 @@ class Network(ABC):
         finally:
             self._piggyback = outer
         # An inaccurate average on a dense graph may take fewer rounds than the diameter.
-        more = 0 if self.collective else max(0, self.weights.spectrum.diameter - self.average.rounds)
+        more = 0 if self.collective else max(0, self.weights.diameter - self.average.rounds)
         agreed = ea.namespace(values).reshape(self._neighbour_maxima(carried, more), values.shape)
         self.meter.count_rounds(self._mixing, (values,), more)
         self._hear(agreed[:1, ...])
