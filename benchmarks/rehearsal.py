@@ -38,9 +38,10 @@ from peers import delay, measure
 from eigenmesh.rehearsal.conditions import Conditions, LinkQuality
 from eigenmesh.rehearsal.fits import made_up
 from eigenmesh.rehearsal.forecast import RunForecast, forecast
-from eigenmesh.sites import Address, NetworkFile, RunSettings, in_order, read_network_file
+from eigenmesh.sites import read_network_file
 from eigenmesh.sites.audit import read_audit
-from eigenmesh.sites.network_file import NetworkSite
+from eigenmesh.sites.network_file import NetworkFile, NetworkSite
+from eigenmesh.sites.site import Address, RunSettings, in_order
 from mesh import Mesh, ring
 
 N_COMPONENTS = 3

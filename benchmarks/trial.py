@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from eigenmesh.protocol import read_statement
+from eigenmesh.protocol.setup import read_statement
 from eigenmesh.sites import read_site
 from eigenmesh.sites.authority import load_credentials
 from eigenmesh.transports.tls import CertificateKeyring

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eigenmesh.protocol import JournalledMasks
+from eigenmesh.protocol.rounds import JournalledMasks
 from processes import command
 
 

@@ -14,9 +14,11 @@ from eigenmesh.data.moments import MISSING
 from eigenmesh.data.split import SPLITS
 from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.settings import Request
-from eigenmesh.sites import Fields, RunSettings
+from eigenmesh.sites.fields import Fields
+from eigenmesh.sites.site import RunSettings
 from eigenmesh.solvers import SOLVERS, FastPCA
-from eigenmesh.transports import TRANSPORTS, ThreadTransport, transport_kind
+from eigenmesh.transports import TRANSPORTS, transport_kind
+from eigenmesh.transports.threads import ThreadTransport
 from eigenmesh.words import canonical_name, find_name, lookup
 
 SPELLINGS = {

@@ -75,6 +75,18 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def lock(file: int, path: Path) -> None:
+    """Lock a file for this process. Raises InputError if another one has it."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:
+        return
+    except OSError:
+        raise InputError(f"{path} is in use by another process; is this site running already?") from None
+
+
 def save_arrays(path: str | os.PathLike[str], arrays: dict[str, Any]) -> None:
     """Write arrays to an .npz file, completely or not at all."""
     write_atomically(Path(path), lambda file: np.savez_compressed(file, **arrays))

@@ -28,7 +28,8 @@ import importlib
 import importlib.util
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import ClassVar
 
@@ -51,6 +52,7 @@ __all__ = [
     "TransportError",
     "UnknownNameError",
     "UnreadableFileError",
+    "file_errors",
     "import_extra",
     "require_extra",
     "warn_user",
@@ -151,6 +153,24 @@ class DataWarning(UserWarning):
 
 # Packages whose frames are skipped: a warning points at the line of the user who called them.
 _NOT_USERS = ("eigenmesh", "sklearn")
+
+
+@contextmanager
+def file_errors(problem: str, fix: str) -> Iterator[None]:
+    """Turn an error of the system about a file into an ``UnreadableFileError`` with the problem, its cause and a fix.
+
+    Parameters
+    ----------
+    problem : what cannot be done with which file.
+    fix : what its user can do about it.
+    """
+    try:
+        yield
+    except OSError as error:
+        # Some errors that are raised on purpose are errors of the system, too: they say everything already.
+        if isinstance(error, EigenmeshError):
+            raise
+        raise UnreadableFileError(f"{problem}: {error.strerror}; {fix}.") from error
 
 
 def warn_user(message: str, category: type[Warning] = DataWarning) -> None:

@@ -10,7 +10,8 @@ from eigenmesh import DecentralizedPCA, graphs
 from eigenmesh.averaging import AllReduce
 from eigenmesh.data import Shards
 from eigenmesh.errors import InputError, MissingExtraError, UnknownNameError
-from eigenmesh.transports import ThreadHub, run_threads
+from eigenmesh.transports import run_threads
+from eigenmesh.transports.threads import ThreadHub
 from problems import angles
 
 M = 5

@@ -16,7 +16,7 @@ from eigenmesh.data import RandomSplit
 from eigenmesh.errors import EigenmeshError, InputError, UnknownNameError
 from eigenmesh.settings import A_STREAM, ONE_FIT, Setting, named
 from eigenmesh.solvers import BlockKrylov
-from eigenmesh.transports import ThreadTransport
+from eigenmesh.transports.threads import ThreadTransport
 
 BAD = {
     "n_components": [0, -3, 1.0, 1.5, 0.0, np.nan, "mle", "all", True, [2], {}],

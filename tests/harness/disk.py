@@ -7,7 +7,7 @@ from copy import deepcopy
 from random import Random
 
 from eigenmesh.errors import ParkedError
-from eigenmesh.protocol import Past
+from eigenmesh.protocol.setup import Past
 from eigenmesh.protocol.wire import JournalRecord, Mark, scan
 from eigenmesh.rehearsal.world import HEAD_BYTES, Disk
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eigenmesh.masking import pairwise_masks
-from eigenmesh.protocol import SET_UP, wire
+from eigenmesh.protocol import wire
 from eigenmesh.protocol.effects import (
     Begin,
     Begun,
@@ -32,6 +32,7 @@ from eigenmesh.protocol.effects import (
     Sign,
     Signed,
 )
+from eigenmesh.protocol.setup import SET_UP
 from harness.sums import PRIME, Links, Sum, SumProblem, digest_of, plan, require
 
 if TYPE_CHECKING:

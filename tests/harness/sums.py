@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from eigenmesh.protocol import Membership, wire
+from eigenmesh.protocol import wire
 from eigenmesh.protocol.effects import Begin, Begun, Exchange, MembersChanged, Received, Sign, Signed
+from eigenmesh.protocol.membership import Membership
 
 if TYPE_CHECKING:
     from harness.process import FaultyProcess

@@ -6,9 +6,10 @@ import json
 from typing import TYPE_CHECKING
 
 from eigenmesh.masking import MIN_SITES
-from eigenmesh.protocol import Membership, read_statement, wire
+from eigenmesh.protocol import wire
 from eigenmesh.protocol.effects import Sent, Write
-from eigenmesh.protocol.membership import ordered
+from eigenmesh.protocol.membership import Membership, ordered
+from eigenmesh.protocol.setup import read_statement
 from eigenmesh.protocol.wire import RECORD_BYTES, Kind, Mark
 from harness.disk import MARK_AT, FaultyDisk
 from harness.masked_sums import is_masked_sum, is_total, number_of, without_noise

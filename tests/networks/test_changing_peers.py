@@ -8,7 +8,8 @@ from eigenmesh.data.datasets import geometric_spectrum
 from eigenmesh.errors import AbortedError, GraphError, InputError
 from eigenmesh.graphs import NetworkSequence
 from eigenmesh.networks import Changing
-from eigenmesh.transports import ThreadHub, run_threads
+from eigenmesh.transports import run_threads
+from eigenmesh.transports.threads import ThreadHub
 from problems import angles, make_problem
 
 M = 6

@@ -10,9 +10,9 @@ from eigenmesh.data.datasets import geometric_spectrum
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Peers, Stacked
 from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, TrackedSubspace, TreeCovariance
-from eigenmesh.transports import ThreadHub, run_threads
+from eigenmesh.transports import run_threads
 from eigenmesh.transports.base import Links
-from eigenmesh.transports.threads import ThreadTransport
+from eigenmesh.transports.threads import ThreadHub, ThreadTransport
 from problems import angles, make_problem
 
 M, K = 8, 3

@@ -7,6 +7,7 @@ import pytest
 from eigenmesh import protocol as ep
 from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol import wire
+from eigenmesh.protocol.setup import Instance, Past
 from eigenmesh.rehearsal.world import SecretKeyring
 
 
@@ -24,7 +25,7 @@ class Driven:
             SecretKeyring(name),
             on_loss=on_loss,
         )
-        past = ep.Past(ep.Instance(identity or name * 4, start, f"{name}{start}"))
+        past = Past(Instance(identity or name * 4, start, f"{name}{start}"))
         self.machine = ep.SiteMachine(setup, past, random.Random(0), 0.0)
         self.now, self.effects, self.streams = 0.0, [], 0
 

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenmesh.errors import FrameError, TransportError
-from eigenmesh.protocol import Membership
-from eigenmesh.protocol.membership import TwiceError
+from eigenmesh.protocol.membership import Membership, TwiceError
 from eigenmesh.protocol.setup import INSTANCE, LOST, RESULT, VIEW, Statement, make_statement, read_statement
 from eigenmesh.rehearsal.world import SecretKeyring
 

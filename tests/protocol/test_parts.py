@@ -10,14 +10,14 @@ import pytest
 
 from eigenmesh import protocol as ep
 from eigenmesh.errors import ParkedError, TransportError
-from eigenmesh.protocol import Membership, wire
 from eigenmesh.protocol import effects as ev
+from eigenmesh.protocol import wire
 from eigenmesh.protocol.effects import Wait
-from eigenmesh.protocol.membership import Agreement
+from eigenmesh.protocol.membership import Agreement, Membership
 from eigenmesh.protocol.outbox import Arrived, Outbox
 from eigenmesh.protocol.peering import Peering
 from eigenmesh.protocol.rounds import Accounts, Rounds
-from eigenmesh.protocol.setup import Clock, make_statement
+from eigenmesh.protocol.setup import Clock, Instance, Past, make_statement
 from eigenmesh.protocol.wire import Kind
 from eigenmesh.rehearsal.world import SecretKeyring
 
@@ -41,7 +41,7 @@ class Parts:
         edges = (("A", "B"), ("B", "C"))
         run = ep.Run(bytes(16), "sum", 64)
         self.setup = ep.Setup("B", ("A", "B", "C"), edges, frozenset("C"), run, SecretKeyring("B"), on_loss=on_loss)
-        self.past, self.clock = ep.Past(ep.Instance("BBBB", 1, "B1")), Clock(0.0)
+        self.past, self.clock = Past(Instance("BBBB", 1, "B1")), Clock(0.0)
         self.membership = Membership("B", self.setup.sites, edges)
         self.outbox = Outbox(self.setup, self.past, self.membership, (), self.clock)
         self.link = self.outbox.epoch.links["A"]

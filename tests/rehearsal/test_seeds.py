@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import mutations
-from eigenmesh.protocol import Membership
+from eigenmesh.protocol.membership import Membership
 from harness.scenario import KINDS, TOLD_APART, Fault, Scenario, draw
 from harness.seeds import BAD, play, shrink, survey
 from harness.sums import Sum

@@ -25,7 +25,7 @@ from eigenmesh.sites.network_file import Manifest, differences, site_toml
 from eigenmesh.sites.results import RunFolder
 from eigenmesh.sites.site import DataFile, OutFolder, Schedule
 from eigenmesh.transports import run_threads
-from eigenmesh.transports.tls import Supervisor
+from eigenmesh.transports.tls.connection import Supervisor
 from eigenmesh.transports.tls.journal import Journal, has_rounds
 from following import Following
 from mesh import ring

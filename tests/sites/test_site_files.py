@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from eigenmesh.averaging import Tree
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import DataError, EigenmeshError, UnreadableFileError
-from eigenmesh.sites import Address, read_network_file, read_site
+from eigenmesh.sites import read_network_file, read_site
 from eigenmesh.sites.network_file import EXAMPLE, site_toml
-from eigenmesh.sites.site import DataFile, fingerprint, read_samples
+from eigenmesh.sites.site import Address, DataFile, fingerprint, read_samples
 from eigenmesh.solvers import BlockKrylov
 
 # The description of a network: what it says is what is read, and every mistake is named with its place.

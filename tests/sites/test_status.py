@@ -14,10 +14,10 @@ import pytest
 
 from eigenmesh.errors import UnreadableFileError
 from eigenmesh.events import Ended, EventReader, Lost, Members, NeighbourStatus, Record, SiteStatus
-from eigenmesh.protocol import LinkStatus
 from eigenmesh.sites import read_site
 from eigenmesh.sites.status import Metrics, Reporter, Status, health, read_status, write_status
-from eigenmesh.transports.tls import Supervisor, TransportStatus
+from eigenmesh.transports.tls.connection import Supervisor
+from eigenmesh.transports.tls.transport import TransportStatus
 from waiting import LIMIT_S, until
 
 OSLO = NeighbourStatus("oslo", True, 1e9, True, 11, 1000, 2000, round_trip_s=0.04)
@@ -156,10 +156,8 @@ def test_a_port_that_is_taken_is_an_error_in_words():
 def test_a_link_that_is_down_keeps_its_round_trip(mesh):
     site = read_site(mesh / "bergen" / "site.toml")
     site.out.folder.mkdir()
-    links = [LinkStatus("oslo", up, 0.0, False, 0, (), 0, 0, False, "") for up in (True, False)]
-    seen = [
-        TransportStatus(0, False, (), "", (link,), (trip_s,)) for link, trip_s in zip(links, (0.04, 0.0), strict=True)
-    ]
+    links = [NeighbourStatus("oslo", up, round_trip_s=trip_s) for up, trip_s in ((True, 0.04), (False, 0.0))]
+    seen = [TransportStatus(0, False, (), "", (link,)) for link in links]
     reporter = Reporter(site)
     reporter.transport = SimpleNamespace(status=lambda: seen.pop(0))
     for connected in (True, False):
@@ -175,7 +173,7 @@ def test_a_wait_ends_with_its_round_also_if_every_look_meets_one(mesh, monkeypat
     monkeypatch.setattr("eigenmesh.sites.status.time", SimpleNamespace(time=lambda: 0.0))
     reporter = Reporter(site)
     monkeypatch.setattr("eigenmesh.sites.status.time", SimpleNamespace(time=lambda: next(clock)))
-    reporter.transport = SimpleNamespace(status=lambda: TransportStatus(next(rounds), False, ("oslo",), "", (), ()))
+    reporter.transport = SimpleNamespace(status=lambda: TransportStatus(next(rounds), False, ("oslo",), "", ()))
     since = []
     for _ in range(4):
         reporter._poll()
@@ -225,8 +223,8 @@ def test_what_neighbours_say_comes_to_status_and_events_as_one_plain_line(mesh):
     forged = 'no\x1b[2J\n{"kind": "ended"} \u202eoslo'
     site = read_site(mesh / "bergen" / "site.toml")
     site.out.folder.mkdir()
-    link = LinkStatus("oslo", False, 0.0, False, 0, (), 0, 0, False, forged)
-    transport = SimpleNamespace(status=lambda: TransportStatus(0, False, (), "", (link,), (0.0,)))
+    link = NeighbourStatus("oslo", refusal=forged)
+    transport = SimpleNamespace(status=lambda: TransportStatus(0, False, (), "", (link,)))
     with Reporter(site) as reporter:
         reporter.transport = transport
         reporter.end(Ended("aborted", message=forged))

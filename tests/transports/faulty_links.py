@@ -17,7 +17,8 @@ import networkx as nx
 import numpy as np
 
 from eigenmesh.errors import TransportError
-from eigenmesh.transports.tls import Supervisor, TlsTransport
+from eigenmesh.transports.tls import TlsTransport
+from eigenmesh.transports.tls.connection import Supervisor
 from transports.proxy import Fault, Proxy
 from transports.sites import Sites
 from waiting import until

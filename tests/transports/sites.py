@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import networkx as nx
 
 from eigenmesh.errors import AbortedError
-from eigenmesh.protocol import Instance, Run, Setup, wire
-from eigenmesh.protocol.setup import INSTANCE, make_statement
+from eigenmesh.protocol import Run, Setup, wire
+from eigenmesh.protocol.setup import INSTANCE, Instance, make_statement
 from eigenmesh.protocol.wire import Kind
 from eigenmesh.transports.tls import CertificateKeyring, Credentials, Endpoint, TlsTransport
 from eigenmesh.transports.tls.connection import WELCOME, MessageReader, parse_address, prefixed

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from eigenmesh.errors import LostNeighbourError
-from eigenmesh.protocol import Instance, wire
-from eigenmesh.protocol.setup import make_statement
+from eigenmesh.protocol import wire
+from eigenmesh.protocol.setup import Instance, make_statement
 from eigenmesh.protocol.wire import Kind
 from eigenmesh.transports.tls import CertificateKeyring
 from eigenmesh.transports.tls.connection import WELCOME, prefixed
@@ -338,8 +338,8 @@ def test_a_listener_with_a_certificate_of_another_name_is_not_talked_to():
     sent = []
     sites.credentials[1] = sites.authority.issue("mallory")
     with sites.transport(1), sites.transport(0, on_sent=sent.append) as transport:
-        until(lambda: transport.status().links[0].problem, "nobody is called")
-        problem = transport.status().links[0].problem
+        until(lambda: transport.status().links[0].refusal, "nobody is called")
+        problem = transport.status().links[0].refusal
         with pytest.raises(LostNeighbourError, match="site1"):
             transport.exchange((np.ones(3),), transport.links([1], [1]))
     assert not [message for message in sent if message.kind == "DATA"]

@@ -12,7 +12,7 @@ from disks import SmallDisk
 from eigenmesh.errors import CannotResumeError, InputError, UnreadableFileError
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.wire import Kind, Mark, record
-from eigenmesh.transports.tls import Supervisor
+from eigenmesh.transports.tls.connection import Supervisor
 from eigenmesh.transports.tls.journal import Journal, has_rounds
 
 HEAD = {"run id": "00", "site": "oslo"}

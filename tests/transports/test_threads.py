@@ -8,7 +8,8 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from eigenmesh.errors import AbortedError, DeadlineError, InputError
-from eigenmesh.transports import Links, ThreadHub, run_threads
+from eigenmesh.transports import Links, run_threads
+from eigenmesh.transports.threads import ThreadHub
 
 
 def test_a_node_that_raises_ends_all_with_its_own_error():

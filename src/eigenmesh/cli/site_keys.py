@@ -12,7 +12,8 @@ from eigenmesh.cli.messages import Messages, plain_errors
 from eigenmesh.cli.options import argument, option
 from eigenmesh.errors import InputError, UnknownNameError, import_extra
 from eigenmesh.report.tables import facts_table
-from eigenmesh.sites import EXAMPLE, NetworkFile, read_network_file, site_toml
+from eigenmesh.sites import read_network_file
+from eigenmesh.sites.network_file import EXAMPLE, NetworkFile, site_toml
 from eigenmesh.sites.site import FileNames
 
 REQUESTS_HELP = "Create only keys and certificate requests, for sites with their own authority."
@@ -100,7 +101,7 @@ def _with_request(network: NetworkFile, name: str, folder: Path) -> list[NewFile
 
 def _with_authority(network: NetworkFile, names: tuple[str, ...], out: Path, days: int | None = None) -> list[NewFile]:
     from eigenmesh.sites.authority import Issued, load_certificate, make_certificate_authority
-    from eigenmesh.transports.tls import key_fingerprint
+    from eigenmesh.transports.tls.keyring import key_fingerprint
 
     if network.fingerprints and names:
         fix = "remove that table to start over, or use --requests and have the new requests signed"

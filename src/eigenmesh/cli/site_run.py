@@ -28,8 +28,8 @@ from eigenmesh.errors import CannotResumeError, DisagreementError, ParkedError, 
 from eigenmesh.words import one_line, readable_bytes
 
 if TYPE_CHECKING:
-    from eigenmesh.sites import Site
     from eigenmesh.sites.results import Outcome
+    from eigenmesh.sites.site import Site
     from eigenmesh.sites.status import Status
 
 FRESH_HELP = "Start this run over: set aside its journals and result. Needed at all sites."

@@ -1,28 +1,10 @@
 """The protocol between sites: frames, signed statements, and one site as a pure state machine."""
 
 from eigenmesh.protocol import effects, wire
-from eigenmesh.protocol.machine import HEARTBEAT_S, SiteMachine
-from eigenmesh.protocol.membership import Membership
-from eigenmesh.protocol.outbox import LinkStatus
-from eigenmesh.protocol.rounds import JournalledMasks
-from eigenmesh.protocol.setup import ENDING, SET_UP, Instance, Past, Run, Setup, read_statement
+from eigenmesh.protocol.machine import SiteMachine
+from eigenmesh.protocol.setup import Run, Setup
 
-__all__ = [
-    "ENDING",
-    "HEARTBEAT_S",
-    "SET_UP",
-    "Instance",
-    "JournalledMasks",
-    "LinkStatus",
-    "Membership",
-    "Past",
-    "Run",
-    "Setup",
-    "SiteMachine",
-    "effects",
-    "read_statement",
-    "wire",
-]
+__all__ = ["Run", "Setup", "SiteMachine", "effects", "wire"]
 
 
 def __dir__() -> list[str]:

@@ -54,7 +54,7 @@ from eigenmesh.masking import MaskContext
 from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.membership import Agreement, Membership
-from eigenmesh.protocol.outbox import USED, Epoch, Link, LinkStatus, Outbox
+from eigenmesh.protocol.outbox import USED, Epoch, Link, Outbox
 from eigenmesh.protocol.peering import Peering
 from eigenmesh.protocol.rounds import Accounts, Rounds
 from eigenmesh.protocol.setup import HEARD, LOST, Clock, Edge, Past, Setup, Statement, read_statement
@@ -170,10 +170,6 @@ class SiteMachine:
     def replaying(self) -> bool:
         """Whether frames of the journal are still to be used again."""
         return any(link.replay for link in self.epoch.links.values())
-
-    def status(self, now: float) -> tuple[LinkStatus, ...]:
-        """The status of each link."""
-        return tuple(link.status(now) for link in self.epoch.links.values())
 
     # Requests of the solver.
 

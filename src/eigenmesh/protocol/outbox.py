@@ -10,7 +10,6 @@ its link.
 from __future__ import annotations
 
 import logging
-import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -49,33 +48,6 @@ class Arrived(NamedTuple):
     data: bytes
 
 
-class LinkStatus(NamedTuple):
-    """The status of one link.
-
-    Parameters
-    ----------
-    name : of the neighbour.
-    connected : whether there is a stream whose greeting was accepted.
-    heard_s : the time since the neighbour's last sign of life, infinite before the first.
-    lost : whether it was silent for too long.
-    round, waiting_for : its round, and the sites it waited for, at its last sign of life.
-    bytes_out, bytes_in : of whole frames, control messages included.
-    finished : whether it has said farewell.
-    problem : why there is no stream, if known.
-    """
-
-    name: str
-    connected: bool
-    heard_s: float
-    lost: bool
-    round: int
-    waiting_for: tuple[str, ...]
-    bytes_out: int
-    bytes_in: int
-    finished: bool
-    problem: str
-
-
 @dataclass
 class Link:
     """The state of one link.
@@ -96,6 +68,9 @@ class Link:
     finished : the neighbour has said farewell; ``complete``: to this process, after all that it had to send.
     farewell_said, farewell_taken : our farewell was sent, and it was acknowledged.
     warned : the neighbour was sent our reason for the end of the run.
+    refusal : why there is no stream, if known.
+    their_round, their_waiting : its round, and the sites it waited for, at its last sign of life.
+    bytes_out, bytes_in : of whole frames, control messages included.
     """
 
     name: str
@@ -131,20 +106,6 @@ class Link:
     their_waiting: tuple[str, ...] = ()
     bytes_out: int = 0
     bytes_in: int = 0
-
-    def status(self, now: float) -> LinkStatus:
-        return LinkStatus(
-            name=self.name,
-            connected=self.stream is not None,
-            heard_s=now - self.heard if self.joined else math.inf,
-            lost=self.lost,
-            round=self.their_round,
-            waiting_for=self.their_waiting,
-            bytes_out=self.bytes_out,
-            bytes_in=self.bytes_in,
-            finished=self.finished,
-            problem=self.refusal,
-        )
 
     @property
     def full(self) -> bool:

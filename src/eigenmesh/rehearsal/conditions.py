@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 from eigenmesh.errors import InputError
 from eigenmesh.events import LinkLatency
 from eigenmesh.settings import between, named
-from eigenmesh.sites import Fields, at_least, in_order
+from eigenmesh.sites.fields import Fields, at_least
+from eigenmesh.sites.site import in_order
 
 Edges = tuple[tuple[str, str], ...]
 WHAT = "a file of conditions (eigenmesh site rehearse --example prints one)"

@@ -26,11 +26,16 @@ from eigenmesh.graphs import metropolis
 from eigenmesh.iteration import Result
 from eigenmesh.masking import Masks
 from eigenmesh.protocol import effects
+from eigenmesh.protocol.membership import Membership
+from eigenmesh.protocol.rounds import JournalledMasks
+from eigenmesh.protocol.setup import SET_UP
 from eigenmesh.rehearsal.conditions import Edges, Host
 from eigenmesh.rehearsal.virtual_time import TimedCovariance, Work, WorkClock, product_s, work_on
-from eigenmesh.sites import NetworkFile, RunSettings
-from eigenmesh.transports import Arrays, Transport
+from eigenmesh.sites.network_file import NetworkFile
+from eigenmesh.sites.site import RunSettings
 from eigenmesh.transports import Links as Round
+from eigenmesh.transports import Transport
+from eigenmesh.transports.base import Arrays
 
 if TYPE_CHECKING:
     from eigenmesh.rehearsal.world import Process
@@ -96,7 +101,7 @@ class FitProblem:
 
     def _epoch(self, process: Process, ask: Ask) -> tuple[SiteFit | None, np.ndarray | None]:
         lost, first = process.world.position(process)
-        view = ep.Membership(process.site, self._sites, self._edges, lost)
+        view = Membership(process.site, self._sites, self._edges, lost)
         own, site = self._table_of(process), process.site
         start = np.frombuffer(first).reshape(own.shape[1], -1) if first else None
         latest = start
@@ -116,7 +121,7 @@ class FitProblem:
             prepared = self.work.set_up(site, lambda: prepare(self._request, data))
             covariance = TimedCovariance(prepared.covariance, partial(self.work.multiply, site))
             prepared = replace(prepared, covariance=cast(Covariance, covariance))
-            transport.compare(ep.SET_UP)
+            transport.compare(SET_UP)
             average, log = bool(lost), process.world.events.log_of(site)
             result = fit(prepared, start, average_start=average, events=log, on_estimate=keep, share=True).result
             digest = hashlib.sha256(np.ascontiguousarray(result.components).tobytes()).hexdigest()
@@ -130,12 +135,12 @@ class RehearsedTransport(Transport):
 
     compares_settings: ClassVar[bool] = True
 
-    def __init__(self, process: Process, view: ep.Membership, ask: Ask) -> None:
+    def __init__(self, process: Process, view: Membership, ask: Ask) -> None:
         self._process, self._ask, self._members = process, ask, view.members
         self._rank, self._size = view.members.index(process.site), len(view.members)
         self._secret = f"{process.disk.identity} {view.lost}"
         self._drawn = 0
-        self._masks: ep.JournalledMasks | None = None
+        self._masks: JournalledMasks | None = None
 
     def private_bytes(self, count: int) -> bytes:
         self._drawn += 1
@@ -144,7 +149,7 @@ class RehearsedTransport(Transport):
     def masks(self) -> Masks | None:
         machine = self._process.machine
         if machine.setup.masked:
-            self._masks = ep.JournalledMasks(machine, self._ask, self._answer(effects.Keys()))
+            self._masks = JournalledMasks(machine, self._ask, self._answer(effects.Keys()))
         return self._masks
 
     def exchange(self, arrays: Arrays, links: Round) -> dict[int, Arrays]:

@@ -10,12 +10,12 @@ import numpy as np
 
 from eigenmesh.errors import ParkedError
 from eigenmesh.events import Ended, Listener
-from eigenmesh.protocol import Membership
+from eigenmesh.protocol.membership import Membership
 from eigenmesh.rehearsal.conditions import Conditions, Fault
 from eigenmesh.rehearsal.fits import FitProblem, work_of
 from eigenmesh.rehearsal.virtual_time import LinkTimes, VirtualTime, Work, WorkClock
 from eigenmesh.rehearsal.world import LONGEST_S, VirtualNetwork, World
-from eigenmesh.sites import NetworkFile
+from eigenmesh.sites.network_file import NetworkFile
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from typing import Any, Protocol
 from eigenmesh import protocol as ep
 from eigenmesh.errors import CannotResumeError, ParkedError
 from eigenmesh.events import EventLog, Listener, Lost, Members
-from eigenmesh.protocol import Instance, Past, Run, Setup
+from eigenmesh.protocol import Run, Setup
 from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol.effects import Bytes, Closed, Opened, Unreachable
+from eigenmesh.protocol.setup import Instance, Past
 from eigenmesh.protocol.wire import Mark, record, scan
 from eigenmesh.rehearsal.conditions import Conditions, Edges, Fault
 from eigenmesh.rehearsal.virtual_time import VirtualTime, WorkClock

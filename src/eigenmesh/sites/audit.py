@@ -20,13 +20,14 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from eigenmesh.atomic_write import sync_folder
-from eigenmesh.errors import InputError, UnreadableFileError
+from eigenmesh.atomic_write import lock, sync_folder
+from eigenmesh.errors import UnreadableFileError, file_errors
 from eigenmesh.events import is_torn
 
 if TYPE_CHECKING:
@@ -60,13 +61,10 @@ def last_line(path: Path) -> bytes:
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
     """The lines of an audit file that are not empty, one at a time, without their newlines."""
-    try:
-        with Path(path).open("rb") as file:
-            while line := file.readline(MAX_LINE_BYTES):
-                if line.strip():
-                    yield line.removesuffix(b"\n")
-    except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; give a site's audit.jsonl.") from error
+    with file_errors(f"{path} cannot be read", "give a site's audit.jsonl"), Path(path).open("rb") as file:
+        while line := file.readline(MAX_LINE_BYTES):
+            if line.strip():
+                yield line.removesuffix(b"\n")
 
 
 def read_audit(path: str | os.PathLike[str]) -> Iterator[dict[str, Any] | None]:
@@ -135,23 +133,15 @@ class AuditWriter:
         self._file = self._size = -1
         self.messages = self.bytes = 0
         self._lock, self._unsynced = threading.Lock(), False
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            torn, rotated = is_torn(path), self._open()
-        except (InputError, OSError) as error:
-            if self._file >= 0:
-                os.close(self._file)
-            if isinstance(error, InputError):
-                raise
-            raise UnreadableFileError(f"cannot write {path}: {error.strerror}; choose another out.folder.") from error
         start = {"kind": START, "site": site, "run": run, "n_features": n_features, "n_samples": n_samples}
         self._start = _fields({**start, "privacy": privacy, "partition": partition, "pid": os.getpid()})
-        try:
-            with self._lock:
-                self._append([*rotated, self._start], b"\n" if torn else b"")
-        except UnreadableFileError:
-            self.close()
-            raise
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            with file_errors(f"cannot write {path}", "choose another out.folder"):
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                torn, rotated = is_torn(path), self._open()
+            self._append([*rotated, self._start], b"\n" if torn else b"")
+            undo.pop_all()
 
     def record(self, sent: Sent) -> None:
         # Only the round and the hash differ from message to message, and they need no quoting. The rest is cached.
@@ -177,9 +167,6 @@ class AuditWriter:
 
     def _open(self) -> list[str]:
         """Open the file for appending. If it continues another file, return the line that it must begin with."""
-        # Imported only here: whoever reads an audit file needs no cryptography.
-        from eigenmesh.transports.tls import lock
-
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
         self._file = os.open(self.path, flags, 0o600)
         # Lines written by two processes at once would break the chain.

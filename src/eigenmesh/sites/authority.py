@@ -22,10 +22,11 @@ from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPub
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from eigenmesh.atomic_write import write_atomically
-from eigenmesh.errors import InputError, UnreadableFileError
+from eigenmesh.errors import InputError, UnreadableFileError, file_errors
 from eigenmesh.sites.fields import Fields
 from eigenmesh.sites.site import FINGERPRINTS, FileNames, TlsFiles, fingerprints_table, read_fingerprints, require_name
-from eigenmesh.transports.tls import Credentials, is_signed_by, key_fingerprint
+from eigenmesh.transports.tls import Credentials
+from eigenmesh.transports.tls.keyring import is_signed_by, key_fingerprint
 
 # X.509 certificates of sites: a private certificate authority, one certificate per site, and signing requests.
 
@@ -313,10 +314,8 @@ class AuthorityFolder:
 
 def read_file(path: Path, fix: str = "check the path") -> bytes:
     """The bytes of a file. An error says which one cannot be read."""
-    try:
+    with file_errors(f"{path} cannot be read", fix):
         return path.read_bytes()
-    except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; {fix}.") from error
 
 
 # Revoked certificates: a list next to ``ca.pem``, signed by the authority, which a running peer reads again.
@@ -358,17 +357,16 @@ class RevocationList:
 
     def _read(self) -> frozenset[tuple[bytes, int]]:
         """Issuer and serial number of all revoked certificates. Those known before if the file has not changed."""
-        try:
-            facts = self.path.stat()
-            seen = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
-            if seen == self._seen:
+        with file_errors(f"{self.path} cannot be read", "check its owner"):
+            try:
+                facts = self.path.stat()
+                seen = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
+                if seen == self._seen:
+                    return self._revoked
+                self._seen = seen
+                blocks, authorities = _BLOCK.findall(self.path.read_bytes()), self._ca.read_bytes()
+            except FileNotFoundError:
                 return self._revoked
-            self._seen = seen
-            blocks, authorities = _BLOCK.findall(self.path.read_bytes()), self._ca.read_bytes()
-        except FileNotFoundError:
-            return self._revoked
-        except OSError as error:
-            raise UnreadableFileError(f"{self.path} cannot be read: {error.strerror}; check its owner.") from error
         try:
             trusted = x509.load_pem_x509_certificates(authorities)
             lists = [x509.load_pem_x509_crl(block) for block in blocks]

@@ -25,7 +25,7 @@ from eigenmesh.sites.network_file import Manifest, differences
 from eigenmesh.sites.peer import alike
 from eigenmesh.sites.results import written_bytes
 from eigenmesh.sites.site import MAX_MESSAGE_BYTES, Address, Site, read_samples, require_terms
-from eigenmesh.transports.tls import manifest_of
+from eigenmesh.transports.tls.connection import manifest_of
 from eigenmesh.words import one_line, readable_bytes
 
 Verdict = Literal["ok", "note", "problem"]

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from eigenmesh.atomic_write import replacing, write_atomically
-from eigenmesh.errors import CannotResumeError, InputError, TransportError, UnreadableFileError
+from eigenmesh.errors import CannotResumeError, InputError, TransportError, file_errors
 from eigenmesh.sites.inbox import HANDOVER, Batch, Inbox, Ledger, same_moments
 from eigenmesh.sites.peer import Peer
 from eigenmesh.sites.results import Outcome, parked_by_full_disk
@@ -59,11 +59,8 @@ class Follower:
     ) -> None:
         self.path, self.fresh, self.tell, self.warn = path, fresh, tell, warn
         site = _site(path)
-        with parked_by_full_disk(site.name):
-            try:
-                site.out.batches.mkdir(mode=0o700, parents=True, exist_ok=True)
-            except OSError as error:
-                raise UnreadableFileError(f"cannot make {site.out.batches}: {error.strerror}; see [out].") from error
+        with parked_by_full_disk(site.name), file_errors(f"cannot make {site.out.batches}", "see [out]"):
+            site.out.batches.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.inbox = Inbox(folder, site.data, site.settings.asked.missing)
         self.inbox.files()
         self._since, self._tries = time.monotonic(), 0

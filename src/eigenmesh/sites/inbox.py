@@ -16,13 +16,13 @@ from scipy import sparse
 from eigenmesh import data
 from eigenmesh.atomic_write import save_json
 from eigenmesh.data import Partition, Samples, Table
-from eigenmesh.errors import DataError, UnreadableFileError
+from eigenmesh.errors import DataError, UnreadableFileError, file_errors
 from eigenmesh.fitting import NodeData, Request, Size
 from eigenmesh.graphs import Weights
 from eigenmesh.masking import MIN_SITES
 from eigenmesh.model import read_model
 from eigenmesh.networks import Network
-from eigenmesh.sites.site import DataFile, Site, read_samples
+from eigenmesh.sites.site import DataFile, Site, read_samples, sha256_of
 from eigenmesh.transports.tls import TlsTransport
 
 # Records which files belong to which batch of a followed run; saved before any number of the batch is sent.
@@ -125,12 +125,8 @@ class Inbox:
     def files(self) -> dict[str, Path]:
         """The files by the hash of their content, in the order of their names. Of equal files only the first."""
         found: dict[str, Path] = {}
-        try:
+        with file_errors(f"{self.folder} cannot be followed", "give an existing folder"):
             paths = sorted(path for path in self.folder.iterdir() if path.is_file())
-        except OSError as error:
-            raise UnreadableFileError(
-                f"{self.folder} cannot be followed: {error.strerror}; give an existing folder."
-            ) from error
         for path in paths:
             if path.name.startswith(".") or path.suffix in UNFINISHED:
                 continue
@@ -200,8 +196,7 @@ class Inbox:
         facts = path.stat()
         key = path.name, facts.st_size, facts.st_mtime_ns
         if key not in self._hashes:
-            with path.open("rb") as file:
-                self._hashes[key] = hashlib.file_digest(file, "sha256").hexdigest()
+            self._hashes[key] = sha256_of(path)
         return self._hashes[key]
 
 

@@ -17,8 +17,10 @@ from eigenmesh.data import Partition, Shards, Source, Table
 from eigenmesh.events import Ended, Lost, Planned
 from eigenmesh.fitting import Data, NodeData, Request, Spread, fit, node_data, planned, prepare
 from eigenmesh.graphs import Weights, metropolis
-from eigenmesh.protocol import ENDING, SET_UP, Membership, Run, Setup
+from eigenmesh.protocol import Run, Setup
 from eigenmesh.protocol.effects import Sent
+from eigenmesh.protocol.membership import Membership
+from eigenmesh.protocol.setup import ENDING, SET_UP
 from eigenmesh.sites.audit import DATA, AuditWriter
 from eigenmesh.sites.authority import RevocationList, load_credentials
 from eigenmesh.sites.inbox import Batch, PutOffError
@@ -26,7 +28,8 @@ from eigenmesh.sites.network_file import Manifest, differences
 from eigenmesh.sites.results import Outcome, ResultFiles, RunFolder, is_full_disk, parked_by_full_disk, result_digest
 from eigenmesh.sites.site import Site, fingerprint, read_samples, require_terms, site_graph
 from eigenmesh.sites.status import Reporter, Status
-from eigenmesh.transports.tls import CertificateKeyring, Endpoint, Supervisor, TlsTransport
+from eigenmesh.transports.tls import CertificateKeyring, Endpoint, TlsTransport
+from eigenmesh.transports.tls.connection import Supervisor
 
 
 class OneFile:

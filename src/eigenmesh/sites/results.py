@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from eigenmesh.atomic_write import require_writable, save_json, save_text, sync_folder
+from eigenmesh.atomic_write import lock, require_writable, save_json, save_text, sync_folder
 from eigenmesh.data import Projector, Table, save_scores
-from eigenmesh.errors import InputError, ParkedError, UnreadableFileError
+from eigenmesh.errors import InputError, ParkedError, UnreadableFileError, file_errors
 from eigenmesh.fitting import Fit, Forecast, fit_numbers, model_of
 from eigenmesh.model import Model, read_model, write_model
-from eigenmesh.protocol import Membership
+from eigenmesh.protocol.membership import Membership
 from eigenmesh.sites.network_file import Manifest
 from eigenmesh.sites.site import OutFolder, Site
-from eigenmesh.transports.tls import has_rounds, lock, wipe
+from eigenmesh.transports.tls.journal import has_rounds, wipe
 
 # The folder from which a run can be resumed at one site: its journal, and a fingerprint of the site's data.
 #
@@ -57,7 +57,7 @@ class RunFolder:
     def open(self) -> None:
         """Make the folder. An existing one is refused if numbers of different data are in it, or were sent."""
         known = self.path / OWN_DATA
-        try:
+        with file_errors(f"cannot use {self.path}", "choose another folder"):
             self._is_new = not self.has_journal
             if not (known.exists() and known.read_text() == self.fingerprint):
                 self._require_unused()
@@ -67,8 +67,6 @@ class RunFolder:
                     raise InputError(f"{changed}; restore the data, {over}")
                 self.path.mkdir(mode=0o700, exist_ok=True)
                 save_text(known, self.fingerprint)
-        except OSError as error:
-            raise UnreadableFileError(f"cannot use {self.path}: {error.strerror}; choose another folder.") from error
 
     def note_sent(self) -> None:
         """Put on the disk that this site has sent numbers. Called before each message with numbers leaves."""
@@ -165,10 +163,8 @@ class ResultFiles:
     def __init__(self, site: Site, manifest: Manifest, folder: RunFolder) -> None:
         self.site, self.manifest, self.folder = site, manifest, folder
         out = site.out
-        try:
+        with file_errors(f"cannot make {out.folder}", "choose another folder"):
             out.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise UnreadableFileError(f"cannot make {out.folder}: {error.strerror}; choose another folder.") from error
         for path in (out.result, out.numbers, out.status, out.events, out.audit, out.scores):
             if path is not None:
                 require_writable(path)

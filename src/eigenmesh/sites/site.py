@@ -18,7 +18,7 @@ import networkx as nx
 from eigenmesh.averaging import Integers, Tree
 from eigenmesh.certificate import COLUMNS as PROBE_COLUMNS
 from eigenmesh.data import Block, Table, TableOptions, aligned, all_files_of, read_table, require_distinct, scores_file
-from eigenmesh.errors import DataError, EigenmeshError, GraphError, InputError, UnknownNameError, UnreadableFileError
+from eigenmesh.errors import DataError, EigenmeshError, GraphError, InputError, UnknownNameError, file_errors
 from eigenmesh.fitting import require_goes_with
 from eigenmesh.graphs import Weights, from_networkx, metropolis
 from eigenmesh.graphs.topologies import require_connected
@@ -559,16 +559,17 @@ def fingerprint(data: DataFile) -> str:
 
     It is never sent: with the hash, another site could confirm a guess about the data.
     """
-    digests = []
-    try:
-        for path in all_files_of(data.file):
-            with path.open("rb") as file:
-                digests.append(hashlib.file_digest(file, "sha256").hexdigest())
-        usual = vars(TableOptions())
-        read_with = {name: how for name, how in vars(data.table).items() if how != usual[name]}
-        return json.dumps({"sha256": digests, "read_with": read_with})
-    except OSError as error:
-        raise UnreadableFileError(f"{data.file} cannot be read: {error.strerror}; see [data] in site.toml.") from error
+    with file_errors(f"{data.file} cannot be read", "see [data] in site.toml"):
+        digests = [sha256_of(path) for path in all_files_of(data.file)]
+    usual = vars(TableOptions())
+    read_with = {name: how for name, how in vars(data.table).items() if how != usual[name]}
+    return json.dumps({"sha256": digests, "read_with": read_with})
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _names(fields: Fields) -> tuple[str, ...]:

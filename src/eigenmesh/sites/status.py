@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from eigenmesh import events
 from eigenmesh.atomic_write import save_json
-from eigenmesh.errors import UnreadableFileError, import_extra
+from eigenmesh.errors import UnreadableFileError, file_errors, import_extra
 from eigenmesh.events import NeighbourStatus
 from eigenmesh.words import one_line
 
 if TYPE_CHECKING:
-    from eigenmesh.protocol import Membership
+    from eigenmesh.protocol.membership import Membership
     from eigenmesh.sites.site import Site
-    from eigenmesh.transports.tls import Supervisor, TlsTransport
+    from eigenmesh.transports.tls import TlsTransport
+    from eigenmesh.transports.tls.connection import Supervisor
 
 logger = logging.getLogger(__name__)
 
@@ -193,10 +194,8 @@ class Metrics:
         self._status, self._gauge = status, import_module("prometheus_client.core").GaugeMetricFamily
         registry = prometheus.CollectorRegistry()
         registry.register(self)
-        try:
+        with file_errors(f"metrics_port {port} cannot be used", "use another"):
             self._server, self._thread = prometheus.start_http_server(port, addr=LOOPBACK, registry=registry)
-        except OSError as error:
-            raise UnreadableFileError(f"metrics_port {port} cannot be used: {error.strerror}; use another.") from error
 
     @property
     def port(self) -> int:
@@ -243,7 +242,7 @@ class Reporter:
         self, site: Site, listener: Callable[[Status], None] | None = None, supervisor: Supervisor | None = None
     ) -> None:
         # Imported only here: whoever reads a status needs no cryptography.
-        from eigenmesh.transports.tls import Supervisor
+        from eigenmesh.transports.tls.connection import Supervisor
 
         self.site, self.listener = site, listener
         self.log = events.EventLog(self._take)
@@ -321,14 +320,10 @@ class Reporter:
         since = self._waiting_since if seen.round == self._round else 0.0
         self._waiting_since, self._round = (since or now) if seen.waiting_for else 0.0, seen.round
         before, self._seen = self._seen, (events.SiteStatus(seen.round, self._waiting_since, seen.journal_problem),)
-        for link, trip_s in zip(seen.links, seen.round_trips_s, strict=True):
+        for link in seen.links:
             # A link that is down keeps its last round trip time.
-            self._round_trips_s[link.name] = trip_s = trip_s or self._round_trips_s.get(link.name, 0.0)
-            # Rounded to a tenth of a second, so that a time computed twice compares as equal.
-            heard, waiting = round(max(0.0, now - link.heard_s), 1), link.name in seen.waiting_for
-            traffic = (link.round, link.bytes_out, link.bytes_in)
-            problem = one_line(link.problem, LONGEST_PROBLEM)
-            self._seen += (NeighbourStatus(link.name, link.connected, heard, waiting, *traffic, problem, trip_s),)
+            trip_s = self._round_trips_s[link.name] = link.round_trip_s or self._round_trips_s.get(link.name, 0.0)
+            self._seen += (link._replace(refusal=one_line(link.refusal, LONGEST_PROBLEM), round_trip_s=trip_s),)
         for event in self._seen:
             if event not in before:
                 self.log.emit(event)

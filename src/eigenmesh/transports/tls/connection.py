@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from eigenmesh.errors import FrameError, InputError, TransportError, import_extra
-from eigenmesh.protocol import HEARTBEAT_S, wire
+from eigenmesh.protocol import wire
 from eigenmesh.protocol.effects import Bytes, Closed, Cut, Dial, Opened, Tick, Unreachable, Write
+from eigenmesh.protocol.machine import HEARTBEAT_S
 from eigenmesh.protocol.wire import Kind
 
 # The round trip time of a connection, as the kernel has measured it.

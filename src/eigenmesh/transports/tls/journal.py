@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from eigenmesh.atomic_write import sync_folder
-from eigenmesh.errors import CannotResumeError, InputError, UnreadableFileError
-from eigenmesh.protocol import Instance, Past
+from eigenmesh.atomic_write import lock, sync_folder
+from eigenmesh.errors import CannotResumeError, InputError, UnreadableFileError, file_errors
+from eigenmesh.protocol.setup import Instance, Past
 from eigenmesh.protocol.wire import JournalRecord, Mark, record, scan
 from eigenmesh.transports.tls.connection import Supervisor
 
@@ -76,18 +76,6 @@ def _at(file: int, offset: int) -> Iterator[None]:
         yield
     finally:
         os.lseek(file, before, os.SEEK_SET)
-
-
-def lock(file: int, path: Path) -> None:
-    """Lock a file for this process. Raises InputError if another one has it."""
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:
-        return
-    except OSError:
-        raise InputError(f"{path} is in use by another process; is this site running already?") from None
 
 
 logger = logging.getLogger(__name__)
@@ -172,13 +160,10 @@ class Journal:
         return Past(begun, tuple(entries), self.read, secret)
 
     def _write_now(self, parts: list[bytes]) -> None:
-        try:
+        with file_errors(f"journal {self.path} cannot be written", "free some space, or correct its owner"):
             write(self._file, parts)
             sync(self._file)
             sync_folder(self.path.parent)
-        except OSError as error:
-            fix = "free some space, or correct its owner"
-            raise UnreadableFileError(f"journal {self.path} cannot be written: {error.strerror}; {fix}.") from error
 
     def append(self, parts: tuple[bytes, ...], urgent: bool = False) -> None:
         """Write a record after all earlier ones; flush it at once if it is urgent."""

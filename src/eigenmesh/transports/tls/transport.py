@@ -22,9 +22,12 @@ from typing import Any, ClassVar, NamedTuple
 from eigenmesh import arrays as ea
 from eigenmesh import protocol as ep
 from eigenmesh.errors import EigenmeshError, InputError, MembersChangedError, TransportError
+from eigenmesh.events import NeighbourStatus
 from eigenmesh.masking import Masks
 from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol import wire
+from eigenmesh.protocol.rounds import JournalledMasks
+from eigenmesh.protocol.setup import Instance, Past
 from eigenmesh.transports.base import Arrays, Links, Transport, in_library_of
 from eigenmesh.transports.tls.connection import ConnectionThread, Credentials, Supervisor
 from eigenmesh.transports.tls.journal import Journal
@@ -81,7 +84,7 @@ class Endpoint:
         self._streams: ConnectionThread | None = None
         self._journal = None if journal is None else self._open_journal(journal)
         # Without a journal there is no past.
-        new = ep.Past(ep.Instance(secrets.token_hex(16), 1, ""), secret=secrets.token_hex(32))
+        new = Past(Instance(secrets.token_hex(16), 1, ""), secret=secrets.token_hex(32))
         past = new if self._journal is None else self._journal.past
         try:
             self._records = len(past.entries)
@@ -111,9 +114,8 @@ class Endpoint:
     def journal_problem(self) -> str:
         return "" if self._journal is None else self._journal.failed
 
-    def round_trip_s(self, neighbour: str) -> float:
-        """Round trip time to a neighbour; 0 if unknown."""
-        stream = self.machine.epoch.links[neighbour].stream
+    def round_trip_s(self, stream: int | None) -> float:
+        """Round trip time of a stream; 0 if unknown."""
         return 0.0 if self._streams is None else self._streams.round_trip_s(stream)
 
     def ask(self, event: ev.Question) -> Any:
@@ -263,15 +265,13 @@ class TransportStatus(NamedTuple):
     waiting_for : the sites it waits for.
     journal_problem : why the journal cannot be written, or empty.
     links : the status of each link.
-    round_trips_s : round trip times of packets, one per link, or 0 if unknown.
     """
 
     round: int
     replaying: bool
     waiting_for: tuple[str, ...]
     journal_problem: str
-    links: tuple[ep.LinkStatus, ...]
-    round_trips_s: tuple[float, ...]
+    links: tuple[NeighbourStatus, ...]
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ class TlsTransport(Transport):
         self._rank, self._size = self.members.index(endpoint.setup.name), len(self.members)
         self._linked = {self.members.index(name): name for name in endpoint.machine.epoch.links}
         self._kinds_of_round = self._drawn = 0
-        self._masks: ep.JournalledMasks | None = None
+        self._masks: JournalledMasks | None = None
 
     @property
     def neighbours(self) -> tuple[int, ...]:
@@ -319,7 +319,7 @@ class TlsTransport(Transport):
         """Masks of the current epoch, from keys that the members have signed, or None in a run without masks."""
         if not self.endpoint.setup.masked:
             return None
-        self._masks = ep.JournalledMasks(self.endpoint.machine, self.endpoint.ask, self._ask(ev.Keys()))
+        self._masks = JournalledMasks(self.endpoint.machine, self.endpoint.ask, self._ask(ev.Keys()))
         return self._masks
 
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> Links:
@@ -371,11 +371,24 @@ class TlsTransport(Transport):
     def status(self) -> TransportStatus:
         """The status of the site and its links."""
         with self.endpoint.lock:
-            machine, now = self.endpoint.machine, time.monotonic()
-            links = machine.status(now)
-            trips = tuple(self.endpoint.round_trip_s(link.name) for link in links)
+            machine, since_1970_s = self.endpoint.machine, time.time() - time.monotonic()
+            links = tuple(
+                NeighbourStatus(
+                    link.name,
+                    link.stream is not None,
+                    # Rounded to a tenth of a second, so that a time computed twice compares as equal.
+                    round(link.heard + since_1970_s, 1) if link.joined else 0.0,
+                    link.name in machine.waiting_for,
+                    link.their_round,
+                    link.bytes_out,
+                    link.bytes_in,
+                    link.refusal,
+                    self.endpoint.round_trip_s(link.stream),
+                )
+                for link in machine.epoch.links.values()
+            )
             problem = self.endpoint.journal_problem
-            return TransportStatus(machine.epoch.round, machine.replaying, machine.waiting_for, problem, links, trips)
+            return TransportStatus(machine.epoch.round, machine.replaying, machine.waiting_for, problem, links)
 
     def abort(self, reason: str) -> None:
         self.endpoint.stop(reason)
