@@ -49,17 +49,16 @@ class Parts:
         self.learnt = []
 
     def peering(self):
-        made = Peering(self.setup, False, self.membership, self.outbox, self.clock, Random(0), self.learnt.append)
+        made = Peering(self.membership, self.outbox, Random(0), self.learnt.append)
         made.opened(ev.Opened(1, ("A",)))
         made.streams[1].link = "A"
         return made
 
     def accounts(self):
-        return Accounts(self.setup, 1, self.membership, self.outbox, self.clock)
+        return Accounts(self.membership, self.outbox)
 
     def rounds(self):
-        accounts = self.accounts()
-        return Rounds(self.setup, self.past, self.membership, self.outbox, self.peering(), accounts)
+        return Rounds(self.membership, self.outbox, self.peering(), self.accounts())
 
     def frame(self, kind, body):
         return wire.encode(kind, self.outbox.epoch.run_id, 0, 0, 0, body)
@@ -136,7 +135,7 @@ def test_a_stream_that_carries_something_else_is_closed(parts):
 
 def test_sites_that_sign_the_same_view_continue():
     parts = Parts("continue")
-    agreement = Agreement(parts.setup, parts.membership, parts.outbox, parts.peering(), parts.clock)
+    agreement = Agreement(parts.membership, parts.outbox, parts.peering())
     assert not agreement.is_needed
     assert agreement.lose(["C"]) == Wait(("A",))
     assert agreement.is_needed
@@ -149,7 +148,7 @@ def test_sites_that_sign_the_same_view_continue():
 
 
 def test_a_lost_neighbour_parks_the_run_unless_the_others_may_continue(parts):
-    agreement = Agreement(parts.setup, parts.membership, parts.outbox, parts.peering(), parts.clock)
+    agreement = Agreement(parts.membership, parts.outbox, parts.peering())
     assert agreement.lose(["C"]) is None
     assert isinstance(parts.outbox.failure, ParkedError)
 

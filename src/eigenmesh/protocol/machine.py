@@ -109,10 +109,10 @@ class SiteMachine:
         self.membership = membership = _remembered(setup, past, lost)
         self.outbox = outbox = Outbox(setup, past, membership, lost, clock)
         membership.add(outbox.make_instance())
-        self.peering = Peering(setup, past.resumed, membership, outbox, clock, random, self._learn)
-        self.agreement = Agreement(setup, membership, outbox, self.peering, clock)
-        self.accounts = Accounts(setup, past.instance.start, membership, outbox, clock)
-        self.rounds = Rounds(setup, past, membership, outbox, self.peering, self.accounts)
+        self.peering = Peering(membership, outbox, random, self._learn)
+        self.agreement = Agreement(membership, outbox, self.peering)
+        self.accounts = Accounts(membership, outbox)
+        self.rounds = Rounds(membership, outbox, self.peering, self.accounts)
         self._request: Asked | None = None
         self._parted: ev.Parted | None = None
         self._waits: tuple[str, ...] = ()

@@ -13,20 +13,7 @@ from typing import TYPE_CHECKING
 from eigenmesh.errors import FrameError, LostNeighbourError, ParkedError, TransportError
 from eigenmesh.masking import MIN_SITES
 from eigenmesh.protocol import effects as ev
-from eigenmesh.protocol.setup import (
-    ENDING,
-    HEARD,
-    INSTANCE,
-    LOST,
-    RESULT,
-    SET_UP,
-    VIEW,
-    Clock,
-    Edge,
-    Setup,
-    Statement,
-    view_digest,
-)
+from eigenmesh.protocol.setup import ENDING, HEARD, INSTANCE, LOST, RESULT, SET_UP, VIEW, Edge, Statement, view_digest
 
 if TYPE_CHECKING:
     from eigenmesh.protocol.outbox import Outbox
@@ -234,21 +221,21 @@ class Agreement:
 
     Parameters
     ----------
-    setup : the site, and what it does when a neighbour is lost (``on_loss``).
     membership : the statements that are known here.
-    outbox, peering : where statements are signed, and where the streams of lost links are closed.
-    clock : the time of the current step.
+    outbox : where statements are signed. It has the site, and what it does when a neighbour is lost (``on_loss``).
+    peering : where the streams of lost links are closed.
 
     Attributes
     ----------
     lost : the lost links of the view that all its members have signed. More links may have been lost since.
     """
 
-    def __init__(self, setup: Setup, membership: Membership, outbox: Outbox, peering: Peering, clock: Clock) -> None:
-        self.setup, self.membership, self.outbox, self.peering, self.clock = setup, membership, outbox, peering, clock
+    def __init__(self, membership: Membership, outbox: Outbox, peering: Peering) -> None:
+        self.membership, self.outbox, self.peering = membership, outbox, peering
+        self.setup, self.clock = outbox.setup, outbox.clock
         self.lost: tuple[Edge, ...] = ()
         # When the set of lost links last grew. The members must agree on it within a bounded time.
-        self._since = clock.now
+        self._since = self.clock.now
 
     @property
     def is_needed(self) -> bool:

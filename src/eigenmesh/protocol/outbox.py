@@ -234,7 +234,7 @@ class Outbox:
 
     Parameters
     ----------
-    setup, past : the site, and its journal when the process started.
+    setup, past : the site, and its journal when the process started. The parts that use the outbox read them there.
     membership : the statements that are known here. Those that this site signs are added to it.
     lost : the lost links of the epoch in which the process starts.
     clock : the time of the current step.

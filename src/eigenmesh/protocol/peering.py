@@ -28,7 +28,7 @@ from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.membership import Membership, TwiceError
 from eigenmesh.protocol.outbox import Arrived, Link, Outbox
-from eigenmesh.protocol.setup import INSTANCE, LOST, Clock, Setup, Statement, certificate_of, read_statement
+from eigenmesh.protocol.setup import INSTANCE, LOST, Statement, certificate_of, read_statement
 from eigenmesh.protocol.wire import Frame, Kind, Mark
 from eigenmesh.words import one_line, said_by
 
@@ -96,26 +96,19 @@ class Peering:
 
     Parameters
     ----------
-    setup : the site, and which neighbours it calls.
-    resumed : whether an earlier process of this site may have sent rounds that this one has not reached yet.
     membership : the statements that are known here. Those that neighbours send are checked and added to it.
-    outbox : where everything that is sent goes.
-    clock, random : the time of the current step, and what pauses between calls are drawn from.
+    outbox : where everything that is sent goes. It has the site, which neighbours it calls, and its journal.
+    random : what pauses between calls are drawn from.
     on_statement : called with each new statement of another site, once it is kept and passed on.
     """
 
     def __init__(
-        self,
-        setup: Setup,
-        resumed: bool,
-        membership: Membership,
-        outbox: Outbox,
-        clock: Clock,
-        random: Random,
-        on_statement: Callable[[Statement], None],
+        self, membership: Membership, outbox: Outbox, random: Random, on_statement: Callable[[Statement], None]
     ) -> None:
-        self.setup, self.membership, self.outbox, self.clock = setup, membership, outbox, clock
-        self._resumed, self._random, self._on_statement = resumed, random, on_statement
+        self.membership, self.outbox, self.setup, self.clock = membership, outbox, outbox.setup, outbox.clock
+        self._random, self._on_statement = random, on_statement
+        # Whether an earlier process of this site may have sent rounds that this one has not reached yet.
+        self._resumed = outbox.past.resumed
         self.streams: dict[int, Stream] = {}
         # Neighbours that are being called.
         self.calling: set[str] = set()

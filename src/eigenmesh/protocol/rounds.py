@@ -28,7 +28,7 @@ from eigenmesh.protocol import wire
 from eigenmesh.protocol.membership import Membership, TwiceError
 from eigenmesh.protocol.outbox import Arrived, Epoch, Link, Message, Outbox
 from eigenmesh.protocol.peering import Peering
-from eigenmesh.protocol.setup import ENDING, HEARD, RESULT, SET_UP, Clock, Past, Setup, Statement
+from eigenmesh.protocol.setup import ENDING, HEARD, RESULT, SET_UP, Statement
 from eigenmesh.protocol.wire import Frame, JournalRecord, Kind, Mark
 
 if TYPE_CHECKING:
@@ -51,20 +51,17 @@ class Accounts:
 
     Parameters
     ----------
-    setup : the site, and how long it waits for others when it is about to end the run.
-    start : the number of this start of the site.
     membership : the statements that are known here.
-    outbox : where statements are signed and failures are reported.
-    clock : the time of the current step.
+    outbox : where statements are signed and failures are reported. It has the site and how long it waits for others
+        when it is about to end the run.
 
     Attributes
     ----------
     heard : running hashes of what the solver has heard in this epoch, see ``masking.Transcript``.
     """
 
-    def __init__(self, setup: Setup, start: int, membership: Membership, outbox: Outbox, clock: Clock) -> None:
-        self.setup, self.membership, self.outbox, self.clock = setup, membership, outbox, clock
-        self._start = start
+    def __init__(self, membership: Membership, outbox: Outbox) -> None:
+        self.membership, self.outbox, self.setup, self.clock = membership, outbox, outbox.setup, outbox.clock
         # When this site has signed what it has heard because of an error in doubt.
         self._doubt_since: float | None = None
         self.enter()
@@ -120,7 +117,7 @@ class Accounts:
 
     def sign_heard(self, stage: str, position: int | None = None) -> None:
         """Sign the running hash at this position, or at the last one if it is not there yet; once per start."""
-        last, start = len(self.heard) - 1, self._start if stage == ENDING else 0
+        last, start = len(self.heard) - 1, self.outbox.past.instance.start if stage == ENDING else 0
         position = last if position is None else min(position, last)
         epoch = self.outbox.epoch.number
         known = self.membership.heard(epoch, stage).get(self.setup.name)
@@ -187,9 +184,9 @@ class Rounds:
 
     Parameters
     ----------
-    setup, past : the site, and its journal when the process started.
     membership : the statements that are known here, with the keys for masks.
-    outbox, peering : where rounds are sent and kept, and where a frame that does not fit is rejected.
+    outbox : where rounds are sent and kept. It has the site, and its journal when the process started.
+    peering : where a frame that does not fit is rejected.
     accounts : what was heard so far; masks are bound to it.
 
     Attributes
@@ -200,18 +197,16 @@ class Rounds:
     finished_at : an earlier process said farewell before this round, so the neighbours may be gone.
     """
 
-    def __init__(
-        self, setup: Setup, past: Past, membership: Membership, outbox: Outbox, peering: Peering, accounts: Accounts
-    ) -> None:
-        self.setup, self.past, self.membership = setup, past, membership
-        self.outbox, self.peering, self.accounts = outbox, peering, accounts
+    def __init__(self, membership: Membership, outbox: Outbox, peering: Peering, accounts: Accounts) -> None:
+        self.membership, self.outbox, self.peering, self.accounts = membership, outbox, peering, accounts
+        self.setup, self.past = outbox.setup, outbox.past
         self.enter()
-        for entry in past.entries:
+        for entry in self.past.entries:
             if entry.epoch != outbox.epoch.number:
                 continue
             if entry.mark is Mark.MASKED:
                 self.masked[entry.round] = entry
-            elif entry.mark is Mark.DONE and setup.sites[entry.sender] == setup.name:
+            elif entry.mark is Mark.DONE and self.setup.sites[entry.sender] == self.setup.name:
                 self.finished_at = entry.round
 
     def enter(self) -> None:
