@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from eigenmesh.sites.inbox import Ledger
+from eigenmesh.sites.follow import Ledger
 from eigenmesh.sites.site import Schedule
 from mesh import Mesh, pooled_components
 from problems import angles

@@ -19,8 +19,7 @@ from eigenmesh.fitting import Request, prepare
 from eigenmesh.protocol.wire import Mark, record
 from eigenmesh.sites import read_network_file, read_site
 from eigenmesh.sites.audit import summary
-from eigenmesh.sites.follow import Follower
-from eigenmesh.sites.inbox import BatchData, CountedFile, Inbox, Ledger, PutOffError, same_moments
+from eigenmesh.sites.follow import BatchData, CountedFile, Follower, Inbox, Ledger, PutOffError, same_moments
 from eigenmesh.sites.network_file import Manifest, differences, site_toml
 from eigenmesh.sites.results import RunFolder
 from eigenmesh.sites.site import DataFile, OutFolder, Schedule

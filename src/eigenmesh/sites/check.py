@@ -25,7 +25,7 @@ from eigenmesh.sites.network_file import Manifest, differences
 from eigenmesh.sites.peer import alike
 from eigenmesh.sites.results import written_bytes
 from eigenmesh.sites.site import MAX_MESSAGE_BYTES, Address, Site, read_samples, require_terms
-from eigenmesh.transports.tls.connection import manifest_of
+from eigenmesh.transports.tls.connection import called, manifest_of
 from eigenmesh.words import one_line, readable_bytes
 
 Verdict = Literal["ok", "note", "problem"]
@@ -140,8 +140,13 @@ def _neighbour(site: Site, name: str, address: Address | None, usable: bool) -> 
         return Finding(about, "ok", f"calls this site at {site.listen}")
     if not usable:
         return Finding(about, "note", f"{address} was not tried: this site has no certificate to show")
+    credentials = load_credentials(site.tls, site.name, site.fingerprints)
     try:
-        certificate = _shake_hands(site, name, address)
+        with called(name, str(address), credentials, CONNECT_S) as secure:
+            # In TLS 1.3 the listener checks the caller's certificate last: its first byte shows that it was accepted.
+            if not secure.recv(1):
+                raise ssl.SSLError("this site's certificate was not accepted")
+            certificate = secure.getpeercert() or {}
     except ssl.SSLError as error:
         return Finding(about, "problem", f"{address} is up, but the handshake failed: {one_line(str(error))}")
     except (ConnectionRefusedError, TimeoutError) as error:
@@ -151,19 +156,6 @@ def _neighbour(site: Site, name: str, address: Address | None, usable: bool) -> 
         return Finding(about, "problem", f"{address} cannot be reached: {error.strerror or error}")
     until = dt.datetime.fromtimestamp(ssl.cert_time_to_seconds(str(certificate["notAfter"])), dt.UTC)
     return Finding(about, "ok", f"{address} is up and accepts this site's certificate; its own ends {until:%Y-%m-%d}")
-
-
-def _shake_hands(site: Site, name: str, address: Address) -> dict[str, object]:
-    context = ssl.create_default_context(cafile=str(site.tls.ca))
-    context.load_cert_chain(site.tls.certificate, site.tls.key)
-    with (
-        socket.create_connection((address.host, address.port), CONNECT_S) as plain,
-        context.wrap_socket(plain, server_hostname=name) as secure,
-    ):
-        # In TLS 1.3 the listener checks the caller's certificate last: its first byte shows that it was accepted.
-        if not secure.recv(1):
-            raise ssl.SSLError("this site's certificate was not accepted")
-        return dict(secure.getpeercert() or {})
 
 
 def _manifest(site: Site, ours: Manifest, name: str, address: Address) -> Iterator[Finding]:

@@ -50,17 +50,11 @@ agrees_to_continue = false       # the run begins once all sites set true
 
 @dataclass(frozen=True)
 class NetworkSite:
-    """One site of a network file. Without an address its neighbours cannot call it.
-
-    ``joins`` and ``leaves`` are batches of a followed run. ``heir`` is the site that counts its samples afterwards.
-    """
+    """One site of a network file. Without an address its neighbours cannot call it."""
 
     name: str
     address: Address | None
     listen: Address | None
-    joins: int = 0
-    leaves: int | None = None
-    heir: str | None = None
 
 
 @dataclass(frozen=True)
@@ -81,6 +75,8 @@ class NetworkFile:
         The settings for all sites.
     fingerprints : mapping
         Those of the keys of all sites, or empty.
+    schedule : Schedule
+        The members of each batch of a followed run.
     """
 
     path: Path
@@ -89,6 +85,7 @@ class NetworkFile:
     edges: tuple[tuple[str, str], ...]
     settings: RunSettings
     fingerprints: Mapping[str, str] = field(default_factory=dict)
+    schedule: Schedule = field(default_factory=Schedule)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -96,14 +93,6 @@ class NetworkFile:
 
     def site(self, name: str) -> NetworkSite:
         return self.sites[self.names.index(name)]
-
-    @property
-    def schedule(self) -> Schedule:
-        return Schedule(
-            {site.name: site.joins for site in self.sites if site.joins},
-            {site.name: site.leaves for site in self.sites if site.leaves is not None},
-            {site.name: site.heir for site in self.sites if site.heir is not None},
-        )
 
     def neighbours(self, name: str) -> dict[str, Address | None]:
         """Neighbours of a site, each with the address to call. None for a neighbour that calls this site.
@@ -140,10 +129,10 @@ def read_network_file(path: str | os.PathLike[str]) -> NetworkFile:
     table = fields.table("settings")
     settings = RunSettings.from_fields(table)
     settings.require_hidden(len(sites), table)
-    edges = _edges(fields, tuple(site.name for site in sites), settings.asked.seed or 0)
-    pins = read_fingerprints(fields, tuple(site.name for site in sites))
-    network = NetworkFile(fields.path, run, sites, edges, settings, pins)
-    fields.checked("site", network.schedule.require_usable, network.names, edges)
+    names = tuple(site.name for site in sites)
+    edges = _edges(fields, names, settings.asked.seed or 0)
+    network = NetworkFile(fields.path, run, sites, edges, settings, read_fingerprints(fields, names), _schedule(fields))
+    fields.checked("site", network.schedule.require_usable, names, edges)
     for first, second in edges:
         if not network.site(first).address and not network.site(second).address:
             raise InputError(f"{fields.path}: {first} and {second} are linked, but neither has an address; add one.")
@@ -168,15 +157,18 @@ def _sites(fields: Fields) -> tuple[NetworkSite, ...]:
             # The same port on all interfaces; a loopback address stays one.
             everywhere = Address("::" if ":" in address.host else "0.0.0.0", address.port)
             listen = address if address.host in LOOPBACK else everywhere
-        found[name] = NetworkSite(
-            name,
-            address,
-            listen,
-            joins=table.value("joins", whole(0), default=0),
-            leaves=table.value("leaves", whole(1), default=None),
-            heir=table.value("heir", TEXT, default=None),
-        )
+        found[name] = NetworkSite(name, address, listen)
     return tuple(found.values())
+
+
+def _schedule(fields: Fields) -> Schedule:
+    """The batches of a followed run that sites join and leave with, and who counts their samples afterwards."""
+    kinds = {"joins": whole(0), "leaves": whole(1), "heir": TEXT}
+    joins, leaves, heirs = (
+        {table.text("name"): table.value(key, kind) for table in fields.tables("site") if key in table}
+        for key, kind in kinds.items()
+    )
+    return Schedule({name: batch for name, batch in joins.items() if batch}, leaves, heirs)
 
 
 def _edges(fields: Fields, names: tuple[str, ...], seed: int) -> tuple[tuple[str, str], ...]:

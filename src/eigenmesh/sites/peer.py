@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,13 +24,23 @@ from eigenmesh.protocol.membership import Membership
 from eigenmesh.protocol.setup import ENDING, SET_UP
 from eigenmesh.sites.audit import DATA, AuditWriter
 from eigenmesh.sites.authority import RevocationList, load_credentials
-from eigenmesh.sites.inbox import Batch, PutOffError
 from eigenmesh.sites.network_file import Manifest, differences
-from eigenmesh.sites.results import Outcome, ResultFiles, RunFolder, is_full_disk, parked_by_full_disk, result_digest
+from eigenmesh.sites.results import (
+    Outcome,
+    PutOffError,
+    ResultFiles,
+    RunFolder,
+    is_full_disk,
+    parked_by_full_disk,
+    result_digest,
+)
 from eigenmesh.sites.site import Site, fingerprint, read_samples, require_terms, site_graph
 from eigenmesh.sites.status import Reporter, Status
 from eigenmesh.transports.tls import CertificateKeyring, Endpoint, TlsTransport
 from eigenmesh.transports.tls.connection import Supervisor
+
+if TYPE_CHECKING:
+    from eigenmesh.sites.follow import Batch
 
 
 class OneFile:

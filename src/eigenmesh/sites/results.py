@@ -112,6 +112,13 @@ class RunFolder:
                 lock(file.fileno(), path)
 
 
+class PutOffError(Exception):
+    """A batch of a followed run that does not count yet. Its samples are part of the next one.
+
+    All sites decide this from the same sum, so all of them put the batch off.
+    """
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How a run ended at this site. ``missing`` are the sites that were lost.

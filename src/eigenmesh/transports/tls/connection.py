@@ -580,6 +580,16 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
+@contextmanager
+def called(neighbour: str, address: str, credentials: Credentials, timeout_s: float) -> Iterator[ssl.SSLSocket]:
+    """A blocking connection to a neighbour, outside any run; ``timeout_s`` is the deadline of every wait."""
+    with (
+        socket.create_connection(parse_address(address), timeout_s) as plain,
+        credentials.for_dialling().wrap_socket(plain, server_hostname=neighbour) as secure,
+    ):
+        yield secure
+
+
 def manifest_of(neighbour: str, address: str, credentials: Credentials, run_id: bytes, timeout_s: float) -> str:
     """The manifest of a neighbour that is up, without joining its run. Raises TransportError if it sends none.
 
@@ -592,12 +602,9 @@ def manifest_of(neighbour: str, address: str, credentials: Credentials, run_id: 
     timeout_s : deadline of every wait.
     """
     question = wire.encode(Kind.MANIFEST, run_id, 0, 0, 0, wire.text_body(""))
-    context, incoming = credentials.for_dialling(), MessageReader(wire.OVERHEAD_BYTES + wire.MAX_TEXT_BYTES)
+    incoming = MessageReader(wire.OVERHEAD_BYTES + wire.MAX_TEXT_BYTES)
     try:
-        with (
-            socket.create_connection(parse_address(address), timeout_s) as plain,
-            context.wrap_socket(plain, server_hostname=neighbour) as secure,
-        ):
+        with called(neighbour, address, credentials, timeout_s) as secure:
             while data := secure.recv(1 << 16):
                 for message in incoming.add(data):
                     if message == WELCOME:
