@@ -50,7 +50,7 @@ def test_factors_stay_on_the_links_and_are_well_conditioned(name):
     average = Factored().prepare(graphs.metropolis(graph))
     assert isinstance(average, FactoredAverage)
     allowed = nx.to_numpy_array(graph) + np.eye(len(graph))
-    for factor in average.factors:
+    for factor in average.exchanges:
         assert (factor.matrix[allowed == 0] == 0).all()
         assert np.abs(factor.matrix).sum(axis=1).max() < 10
     # So rounding is not enlarged either.

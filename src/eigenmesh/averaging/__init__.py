@@ -28,16 +28,16 @@ from eigenmesh.averaging.spectral import (
 from eigenmesh.averaging.tree import AllReduce, AllReduceAverage, Tree, TreeAverage
 from eigenmesh.words import lookup
 
-# Methods that send only over the links of the graph.
-OVER_LINKS: dict[str, Callable[[], Averaging]] = {
+# All but the last send only over the links of the graph.
+AVERAGINGS: dict[str, Callable[[], Averaging]] = {
     "gossip": Gossip,
     "chebyshev": Chebyshev,
     "factored": Factored,
     "integers": Integers,
     "polynomial": Polynomial,
     "tree": Tree,
+    "allreduce": AllReduce,
 }
-AVERAGINGS: dict[str, Callable[[], Averaging]] = {**OVER_LINKS, "allreduce": AllReduce}
 
 
 def averaging_by_name(name: str) -> Averaging:

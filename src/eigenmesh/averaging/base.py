@@ -131,10 +131,8 @@ class LinearAverage(ABC):
     No formula replaces the measurement: weights that hardly mix, high degrees and many rounds amplify rounding errors.
     """
 
-    @property
-    @abstractmethod
-    def n_nodes(self) -> int:
-        """M, the number of nodes."""
+    n_nodes: int
+    """M, the number of nodes."""
 
     @abstractmethod
     def __call__(self, network: LinearNetwork, array: Array) -> Array: ...
@@ -154,6 +152,26 @@ class LinearAverage(ABC):
 
 
 @dataclass(frozen=True)
+class Exchanges(LinearAverage):
+    """Base of averages that are some exchanges, one after the other."""
+
+    exchanges: tuple[LinearRound, ...]
+    n_nodes: int
+
+    @property
+    def rounds(self) -> int:
+        return len(self.exchanges)
+
+    @property
+    def messages(self) -> int:
+        return sum(exchange.messages for exchange in self.exchanges)
+
+    @property
+    def in_turn(self) -> int:
+        return sum(exchange.in_turn for exchange in self.exchanges)
+
+
+@dataclass(frozen=True)
 class Mixing(LinearAverage):
     """Base of averages whose rounds mix with W: in each round a message over every link, in both directions."""
 
@@ -161,7 +179,7 @@ class Mixing(LinearAverage):
     rounds: int
 
     @property
-    def n_nodes(self) -> int:
+    def n_nodes(self) -> int:  # type: ignore[override]
         return int(self.mixing.matrix.shape[0])
 
     def transposed_error(self, array: np.ndarray) -> np.ndarray:

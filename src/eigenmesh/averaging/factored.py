@@ -12,7 +12,7 @@ import numpy as np
 
 from eigenmesh.arrays import Array
 from eigenmesh.atomic_write import cache_folder, save_arrays
-from eigenmesh.averaging.base import DEFAULT_ACCURACY, Average, LinearAverage, LinearNetwork, LinearRound, reaches
+from eigenmesh.averaging.base import DEFAULT_ACCURACY, Average, Exchanges, LinearNetwork, LinearRound, reaches
 from eigenmesh.averaging.spectral import Polynomial
 from eigenmesh.averaging.tree import Tree
 from eigenmesh.graphs import Weights
@@ -58,7 +58,7 @@ class Factored:
         if not 0 < len(factors) < fallback.rounds:
             return fallback
         matrices = _matrices(factors, _places(weights), weights.n_nodes)
-        average = FactoredAverage(tuple(LinearRound(matrix) for matrix in matrices))
+        average = FactoredAverage(tuple(map(LinearRound, matrices)), weights.n_nodes)
         return average if average.accuracy <= ACCURACY else fallback
 
     def found(self, weights: Weights) -> np.ndarray:
@@ -86,31 +86,12 @@ class Factored:
         return Factored(_store(_file_name(_places(weights)), sent[0][sent[0].any(axis=1)]))
 
 
-@dataclass(frozen=True)
-class FactoredAverage(LinearAverage):
-    """Factored averaging prepared for one network."""
-
-    factors: tuple[LinearRound, ...]
-
-    @property
-    def n_nodes(self) -> int:
-        return int(self.factors[0].matrix.shape[0])
-
-    @property
-    def rounds(self) -> int:
-        return len(self.factors)
-
-    @property
-    def messages(self) -> int:
-        return sum(factor.messages for factor in self.factors)
-
-    @property
-    def in_turn(self) -> int:
-        return sum(factor.in_turn for factor in self.factors)
+class FactoredAverage(Exchanges):
+    """Factored averaging prepared for one network: an exchange for each factor."""
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
         """``x <- W_l x`` for each factor: (nodes, ...) -> (nodes, ...)."""
-        for factor in self.factors:
+        for factor in self.exchanges:
             (array,) = network.combine(factor, array)
         return array
 

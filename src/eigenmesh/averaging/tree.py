@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from eigenmesh.arrays import Array
-from eigenmesh.averaging.base import LinearAverage, LinearNetwork, LinearRound
+from eigenmesh.averaging.base import Exchanges, LinearNetwork, LinearRound
 from eigenmesh.graphs import Weights
 
 
@@ -26,48 +26,40 @@ class Tree:
         (_, root), graph, n_nodes = weights.distances, weights.graph, weights.n_nodes
         away = _levels(graph, root)
         towards = _levels(graph.reverse(copy=False), root) if graph.is_directed() else away
-        up = tuple(_from_children(level, n_nodes) for level in reversed(towards))
-        down = tuple(_from_parents(level, n_nodes) for level in away)
-        return TreeAverage(root, up, down, n_nodes)
+        up = [_from_children(level, n_nodes) for level in reversed(towards)]
+        down = [_from_parents(level, n_nodes) for level in away]
+        return TreeAverage((*up, *down), n_nodes, root, height=len(up))
 
 
 @dataclass(frozen=True)
-class TreeAverage(LinearAverage):
+class TreeAverage(Exchanges):
     """Tree averaging prepared for one network. It is exact up to the rounding of its sums."""
 
     root: int
-    up: tuple[LinearRound, ...]
-    down: tuple[LinearRound, ...]
-    size: int
+    height: int
+    """Rounds on the way up, which come first; those on the way down follow."""
 
     @property
-    def n_nodes(self) -> int:
-        return self.size
+    def up(self) -> tuple[LinearRound, ...]:
+        return self.exchanges[: self.height]
 
     @property
-    def rounds(self) -> int:
-        return len(self.up) + len(self.down)
-
-    @property
-    def messages(self) -> int:
-        # Each link of the tree once up and once down.
-        return 2 * (self.n_nodes - 1)
-
-    @property
-    def in_turn(self) -> int:
-        return sum(level.in_turn for level in (*self.up, *self.down))
+    def down(self) -> tuple[LinearRound, ...]:
+        return self.exchanges[self.height :]
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
-        for level in self.up:
-            (array,) = network.combine(level, array)
         # Only the root's value is used from here on; the others are overwritten on the way down.
-        return self.broadcast(network, array / self.n_nodes)
+        return self.broadcast(network, self._summed(network, array) / self.n_nodes)
 
     def total(self, network: LinearNetwork, array: Array) -> Array:
         """The sum over all nodes, at every node: (nodes, ...) -> (nodes, ...)."""
+        return self.broadcast(network, self._summed(network, array))
+
+    def _summed(self, network: LinearNetwork, array: Array) -> Array:
+        """The sum over all nodes, at the root alone."""
         for level in self.up:
             (array,) = network.combine(level, array)
-        return self.broadcast(network, array)
+        return array
 
     def broadcast(self, network: LinearNetwork, array: Array) -> Array:
         """The value of the root, at every node: (nodes, ...) -> (nodes, ...)."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from eigenmesh.data.block import Block, all_aligned, require_distinct_ids, take_columns
-from eigenmesh.data.source import Place, Source, as_source, can_move, column_label, source_at
+from eigenmesh.data.source import Place, Source, as_source, column_label, source_at
 from eigenmesh.data.split import RandomSplit, Rows, Split, rows_by_value
 from eigenmesh.data.table import expand, read_table, warn_of_same
 from eigenmesh.errors import DataError, InputError
@@ -153,8 +153,8 @@ class Partition:
         if not self.bytes_at(place):
             return self
         sources = {id(block.source): block.source for block in self.blocks}
-        there = {key: source_at(source, place) for key, source in sources.items() if can_move(source, place)}
-        blocks = (replace(block, source=there.get(id(block.source), block.source)) for block in self.blocks)
+        there = {key: source_at(source, place) for key, source in sources.items()}
+        blocks = (replace(block, source=there[id(block.source)]) for block in self.blocks)
         return replace(self, blocks=tuple(block.gathered() if place.is_gpu else block for block in blocks))
 
     def weighted(self, weights: Sequence[object | None]) -> Self:
@@ -162,6 +162,7 @@ class Partition:
 
         None for a node without weights. Rows of weight 0 are left out.
         """
+        _require_rows(self.axis, weights)
         pairs = zip(self.blocks, weights, strict=True)
         blocks = [
             block if given is None else block.weighted(checked_weights(given, block.n_rows, self.node_label(position)))
@@ -223,6 +224,7 @@ class Partition:
         weights : array of shape (N,) or None
             Numbers of samples that the rows stand for. Rows of weight 0 are left out.
         """
+        _require_rows(cls.axis, [weights])
         source, known = as_source(X), None if labels is None else np.asarray(labels)
         counted: Any = slice(None)
         if weights is not None:
@@ -442,22 +444,6 @@ class FeatureShards(Partition):
         blocks, known = zip(*((self.blocks[at], self.sample_ids[at]) for at in where), strict=True)
         return replace(self, blocks=blocks, ids=tuple(ids), columns=(), sample_ids=known)
 
-    def weighted(self, weights: Sequence[object | None]) -> Self:
-        _refuse_weights(weights)
-        return self
-
-    @classmethod
-    def from_array(
-        cls,
-        X: object,
-        n_nodes: int,
-        split: Split | None = None,
-        labels: object | None = None,
-        weights: object | None = None,
-    ) -> Self:
-        _refuse_weights([weights])
-        return super().from_array(X, n_nodes, split, labels)
-
     @classmethod
     def of_parts(cls, source: Source, parts: Sequence[Rows]) -> Self:
         columns = tuple(np.arange(source.shape[1])[part] for part in parts)
@@ -465,6 +451,7 @@ class FeatureShards(Partition):
         return cls(blocks, len(blocks), tuple(range(len(blocks))), source.feature_names, columns=columns)
 
 
-def _refuse_weights(weights: Sequence[object | None]) -> None:
-    if any(given is not None for given in weights):
+def _require_rows(axis: int, weights: Sequence[object | None]) -> None:
+    """Raise for weights of samples where it is the columns that are split."""
+    if axis == 1 and any(given is not None for given in weights):
         raise InputError('weights of samples are for partition="samples"; where columns are split, repeat the rows.')

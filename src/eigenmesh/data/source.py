@@ -196,10 +196,6 @@ class TableOptions:
             given["categories"] = {str(column): tuple(map(str, _as_tuple(each))) for column, each in levels}
         return cls(**{name: value for name, value in given.items() if value is not None})
 
-    @property
-    def _beside(self) -> tuple[Column | None, ...]:
-        return self.id_column, self.label_column, self.weight_column
-
     def roles(self, names: Sequence[str] | None, n_columns: int, where: str) -> Roles:
         """Role of each of n columns; raises DataError for a column that does not exist."""
 
@@ -211,7 +207,8 @@ class TableOptions:
             if self.among is None or names is None
             else {name.partition("=")[0] for name in self.among} | self.among
         )
-        found = [None if column is None else position(column) for column in self._beside]
+        beside = self.id_column, self.label_column, self.weight_column
+        found = [None if column is None else position(column) for column in beside]
         left_out = {*map(position, self.drop), *(place for place in found if place is not None)}
         chosen = range(n_columns) if self.columns is None else map(position, self.columns)
         features = [
@@ -500,14 +497,12 @@ def reads_by_columns(source: Source) -> bool:
     return bool(getattr(source, "by_columns", False))
 
 
-def can_move(source: Source, place: Place) -> bool:
-    """Whether samples on another device can be moved to a place completely: dense float32 or float64 in memory."""
-    is_elsewhere = getattr(source, "device", None) != place.device
-    return is_elsewhere and source.n_stored is None and source.in_memory and np.dtype(source.dtype) in MOVED_DTYPES
-
-
 def source_at(source: Source, place: Place) -> Source:
-    """The same samples, moved to a place."""
+    """The same samples, moved to a place if they can be moved completely: dense float32 or float64 in memory."""
+    is_elsewhere = getattr(source, "device", None) != place.device
+    is_whole = source.n_stored is None and source.in_memory and np.dtype(source.dtype) in MOVED_DTYPES
+    if not (is_elsewhere and is_whole):
+        return source
     return MatrixSource(place.put(source.read(slice(0, source.shape[0]))), source.feature_names)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from eigenmesh.errors import GraphError
-from eigenmesh.graphs.topologies import circle_picture, require_simple
+from eigenmesh.graphs.topologies import circle_picture, graph_of, require_simple
 from eigenmesh.graphs.weights import Weights, adjacency, digest_of
 from eigenmesh.words import html_paragraphs
 
@@ -261,12 +261,7 @@ def dealt_out(graph: nx.Graph, rounds: int = 5, seed: int = 0) -> NetworkSequenc
     links = list(graph.edges)
     order = np.random.default_rng(seed).permutation(len(links))
     hands = [[links[place] for place in order[start::rounds]] for start in range(rounds)]
-    kind = nx.DiGraph if graph.is_directed() else nx.Graph
-    parts = [kind() for _ in hands]
-    for part, hand in zip(parts, hands, strict=True):
-        part.add_nodes_from(graph)
-        part.add_edges_from(hand)
-    return periodic(parts)
+    return periodic([graph_of(graph, hand, one_way=graph.is_directed()) for hand in hands])
 
 
 def matchings(network: nx.Graph | Weights | NetworkSequence, seed: int = 0) -> NetworkSequence:
