@@ -36,18 +36,21 @@ class LinearRound:
 
     matrix: Any
     """The a_ij, (M, M), dense or CSR, and zero where i and j are neither equal nor neighbours."""
+    ordered: bool = False
+    """Whether the matrix is as ``in_order`` makes it."""
 
     @cached_property
     def sums(self) -> sparse.csr_array:
         """The matrix for products with NumPy arrays, see ``in_order``."""
-        return in_order(self.matrix)
+        return self.matrix if self.ordered else in_order(self.matrix)
 
     @cached_property
     def sends(self) -> tuple[np.ndarray, np.ndarray]:
         """Receivers and senders of the messages, (messages,) each: the off-diagonal entries of the matrix."""
-        rows, columns = self.matrix.nonzero()
-        between = rows != columns
-        return rows[between], columns[between]
+        sums = self.sums
+        rows = np.repeat(np.arange(sums.shape[0]), np.diff(sums.indptr))
+        between = rows != sums.indices
+        return rows[between], sums.indices[between]
 
     @cached_property
     def messages(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 
 import networkx as nx
 import numpy as np
@@ -79,9 +80,11 @@ def _levels(graph: nx.Graph, root: int) -> list[list[tuple[int, int]]]:
 
 def _from_children(level: list[tuple[int, int]], n_nodes: int) -> LinearRound:
     """A round in which parents add the values of their children on this level, given as pairs (child, parent)."""
-    nodes, (child, parent) = np.arange(n_nodes), np.array(level).T
-    places = np.concatenate([nodes, parent]), np.concatenate([nodes, child])
-    return LinearRound(sparse.csr_array((np.ones(n_nodes + len(level)), places), shape=(n_nodes, n_nodes)))
+    child, parent = np.array(sorted(level, key=itemgetter(1, 0))).T
+    # A row has the node itself, then its children.
+    starts = np.arange(n_nodes + 1) + np.concatenate([[0], np.cumsum(np.bincount(parent, minlength=n_nodes))])
+    columns = np.insert(np.arange(n_nodes), parent + 1, child)
+    return _level(columns, starts)
 
 
 def _from_parents(level: list[tuple[int, int]], n_nodes: int) -> LinearRound:
@@ -89,8 +92,14 @@ def _from_parents(level: list[tuple[int, int]], n_nodes: int) -> LinearRound:
     source = np.arange(n_nodes)
     child, parent = np.array(level).T
     source[child] = parent
-    entries = (np.ones(n_nodes), (np.arange(n_nodes), source))
-    return LinearRound(sparse.csr_array(entries, shape=(n_nodes, n_nodes)))
+    return _level(source, np.arange(n_nodes + 1))
+
+
+def _level(columns: np.ndarray, starts: np.ndarray) -> LinearRound:
+    """A round in which each node adds up the values of some nodes: those of node i begin at ``starts[i]``."""
+    n_nodes = len(starts) - 1
+    matrix = sparse.csr_array((np.ones(len(columns)), columns, starts), shape=(n_nodes, n_nodes))
+    return LinearRound(matrix, ordered=True)
 
 
 # All-reduce: average with the transport's collective operation, if it has one.

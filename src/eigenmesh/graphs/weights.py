@@ -59,14 +59,14 @@ class Weights:
     graph: nx.Graph
 
     def __post_init__(self) -> None:
-        links = _square(self.matrix)
+        matrix = _square(self.matrix)
         if self.graph.is_directed():
-            _require_rows_or_columns(links)
+            _require_rows_or_columns(matrix)
         else:
-            _require_doubly_stochastic(links)
-        _require_on_graph(links, self.graph)
+            _require_doubly_stochastic(matrix)
+        links = _links_between(matrix, self.graph)
         require_connected(self.graph)
-        if not _surely_average(links, self.graph):
+        if self.graph.is_directed() or not _surely_average(matrix, links):
             _require_averaging(self.spectrum)
 
     def __repr__(self) -> str:
@@ -199,22 +199,23 @@ def _require_numbered(graph: nx.Graph) -> None:
         raise GraphError(f"{numbered}; use eigenmesh.graphs.from_networkx(graph).")
 
 
-def stored(matrix: Matrix | sparse.sparray) -> Matrix:
+def stored(matrix: Any) -> Matrix:
     """Dense for small networks, sparse for large ones."""
-    links = sparse.csr_array(matrix)
-    return links.toarray() if links.shape[0] <= DENSE_NODES else links
+    if matrix.shape[0] <= DENSE_NODES:
+        return np.asarray(matrix.toarray() if sparse.issparse(matrix) else matrix)
+    return sparse.csr_array(matrix)
 
 
-def _support(links: sparse.csr_array) -> nx.Graph:
+def _support(matrix: Matrix) -> nx.Graph:
     """Graph with a link for each nonzero entry off the diagonal."""
-    rows, columns = links.nonzero()
+    rows, columns = matrix.nonzero()
     between = rows != columns
     pairs = zip(columns[between].tolist(), rows[between].tolist(), strict=True)
-    return graph_of(range(links.shape[0]), pairs, one_way=not is_two_way(links))
+    return graph_of(range(matrix.shape[0]), pairs, one_way=not is_two_way(matrix))
 
 
-def _square(matrix: Any) -> sparse.csr_array:
-    """Sparse copy of a finite real square matrix, or GraphError for anything else."""
+def _square(matrix: Any) -> Matrix:
+    """Copy of a finite real square matrix, stored as weights are, or GraphError for anything else."""
     try:
         given = matrix if sparse.issparse(matrix) else np.asarray(matrix)
     except ValueError as error:
@@ -223,68 +224,70 @@ def _square(matrix: Any) -> sparse.csr_array:
         raise GraphError(f"weights must be real numbers, not {given.dtype}.")
     if given.ndim != 2 or given.shape[0] != given.shape[1] or given.shape[0] == 0:
         raise GraphError(f"weights must be a square matrix (M, M), not of shape {given.shape}.")
-    links = sparse.csr_array(given, dtype=np.float64, copy=True)
-    links.sum_duplicates()
-    links.eliminate_zeros()
-    broken = np.flatnonzero(~np.isfinite(links.data))
-    if broken.size:
-        entries = links.tocoo()
-        row, column, value = (part[broken[0]] for part in (entries.row, entries.col, entries.data))
+    square: Any = stored(given).astype(np.float64)
+    if sparse.issparse(square):
+        square.sum_duplicates()
+        square.eliminate_zeros()
+    values = square.data if sparse.issparse(square) else square
+    if not np.isfinite(values).all():
+        entries = sparse.coo_array(square)
+        first = np.flatnonzero(~np.isfinite(entries.data))[0]
+        row, column, value = (part[first] for part in (entries.row, entries.col, entries.data))
         raise GraphError(f"weight ({row}, {column}) is {value}; all weights must be finite numbers.")
-    return links
+    return square
 
 
-def _worst(entries: sparse.sparray) -> tuple[float, int, int]:
+def _largest_entry(matrix: Matrix) -> tuple[float, int, int]:
     """Largest entry in absolute value, and its row and column."""
-    entries = entries.tocoo()
-    if entries.nnz == 0:
-        return 0.0, 0, 0
-    place = int(np.argmax(np.abs(entries.data)))
-    return float(np.abs(entries.data[place])), int(entries.row[place]), int(entries.col[place])
+    row, column = divmod(int(abs(matrix).argmax()), matrix.shape[1])
+    return float(abs(matrix[row, column])), row, column
 
 
-def _require_doubly_stochastic(links: sparse.csr_array) -> None:
+def _require_doubly_stochastic(matrix: Matrix) -> None:
     # Otherwise a round would not conserve the mean.
-    error, row, column = _worst(links - links.T)
+    error, row, column = _largest_entry(matrix - matrix.T)
     if error > TOLERANCE:
         pair = f"weights ({row}, {column}) and ({column}, {row})"
         raise GraphError(f"{pair} differ by {error:.3g}, at most {TOLERANCE:g} is allowed; make W symmetric.")
-    sums = links.sum(axis=1)
+    sums = matrix.sum(axis=1)
     row = int(np.argmax(np.abs(sums - 1.0)))
     if abs(sums[row] - 1.0) > TOLERANCE:
         wrong = f"row {row} of the weights sums to {float(sums[row])!r}, it must be 1 to within {TOLERANCE:g}"
         raise GraphError(f"{wrong}; put the difference on the diagonal, at ({row}, {row}).")
 
 
-def _require_rows_or_columns(links: sparse.csr_array) -> None:
-    errors = {"row": np.abs(links.sum(axis=1) - 1.0), "column": np.abs(links.sum(axis=0) - 1.0)}
+def _require_rows_or_columns(matrix: Matrix) -> None:
+    errors = {"row": np.abs(matrix.sum(axis=1) - 1.0), "column": np.abs(matrix.sum(axis=0) - 1.0)}
     if min(error.max() for error in errors.values()) <= TOLERANCE:
         return
     worst = " and ".join(f"{line} {int(off.argmax())} is off by {float(off.max()):.3g}" for line, off in errors.items())
     raise GraphError(f"neither all rows nor all columns of the weights sum to 1 ({worst}); use balanced(graph).")
 
 
-def _require_on_graph(links: sparse.csr_array, graph: nx.Graph) -> None:
-    _require_numbered(graph)
-    if len(graph) != links.shape[0]:
-        raise GraphError(f"weights of {links.shape[0]} nodes do not fit a graph of {len(graph)} nodes.")
-    rows, columns = links.nonzero()
-    for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
-        if row != column and not graph.has_edge(column, row):
-            wrong = f"weight ({row}, {column}) is {links[row, column]:.3g}, but the graph has no link {row}-{column}"
-            raise GraphError(f"{wrong}; add the link, or set the weight to exactly 0.")
+def _links_between(matrix: Matrix, graph: nx.Graph) -> Matrix:
+    """Ones for the links of the graph; GraphError if the matrix has an entry off the diagonal that is on no link."""
+    links = stored(adjacency(graph))
+    if links.shape != matrix.shape:
+        raise GraphError(f"weights of {matrix.shape[0]} nodes do not fit a graph of {len(graph)} nodes.")
+    rows, columns = matrix.nonzero()
+    off = (rows != columns) & (links[rows, columns] == 0)
+    if off.any():
+        row, column = int(rows[off][0]), int(columns[off][0])
+        wrong = f"weight ({row}, {column}) is {matrix[row, column]:.3g}, but the graph has no link {row}-{column}"
+        raise GraphError(f"{wrong}; add the link, or set the weight to exactly 0.")
+    return links
 
 
-def _surely_average(links: sparse.csr_array, graph: nx.Graph) -> bool:
+def _surely_average(matrix: Matrix, links: Matrix) -> bool:
     """Whether the gap exceeds the tolerance by bounds that take no eigenvalues, for symmetric weights.
 
     With a weight of at least w on each of its links, a connected graph has ``lambda_2 <= 1 - 4 w / M^2`` (Mohar, 1991),
     and ``lambda_M >= 2 min_i w_ii - 1`` if no weight is negative (Gershgorin).
     """
-    diagonal, n_nodes = links.diagonal(), links.shape[0]
-    if graph.is_directed() or links.nnz - np.count_nonzero(diagonal) != 2 * graph.number_of_edges():
-        return False
-    return bool(min(2 * diagonal.min(), 4 * links.data.min() / n_nodes**2) > TOLERANCE)
+    diagonal, n_nodes = matrix.diagonal(), matrix.shape[0]
+    weights = matrix[links.nonzero()]
+    least = min(diagonal.min(), weights.min(initial=np.inf))
+    return bool(min(2 * diagonal.min(), 4 * least / n_nodes**2) > TOLERANCE)
 
 
 def _require_averaging(ends: Spectrum) -> None:

@@ -114,7 +114,7 @@ def _operator(exchange: LinearRound, array: Array) -> Product:
     if sparse.issparse(matrix) and on_gpu(array) and matrix.shape[0] <= DENSE_ON_GPU:
         matrix = matrix.toarray()
     if array_api_compat.is_numpy_array(array):
-        placed = exchange.sums.astype(array.dtype)
+        placed = exchange.sums.astype(array.dtype, copy=False)
     elif sparse.issparse(matrix) and array_api_compat.is_torch_array(array):
         placed = _torch_sparse(matrix, array)
     else:

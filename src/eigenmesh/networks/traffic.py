@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -29,19 +29,23 @@ class Traffic:
 
     def copy(self) -> Traffic:
         """A copy of the current counts."""
-        return replace(self)
+        return Traffic(self.rounds, self.messages, self.matrices, self.bytes)
 
     def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+        total = self.copy()
+        total += other
+        return total
 
     def __iadd__(self, other: Traffic) -> Traffic:
         # In place, because a network may share its counts with what else counts for it.
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        self.rounds += other.rounds
+        self.messages += other.messages
+        self.matrices += other.matrices
+        self.bytes += other.bytes
         return self
 
     def __sub__(self, earlier: Traffic) -> Traffic:
-        return Traffic(*(now - before for now, before in zip(astuple(self), astuple(earlier), strict=True)))
+        return self + Traffic(-earlier.rounds, -earlier.messages, -earlier.matrices, -earlier.bytes)
 
 
 class Meter:
