@@ -39,6 +39,8 @@ DRAWN_FROM = 1 << 62
 SHOWN_CHARACTERS = 60
 # Up to so many names are written out as the type of a setting.
 FEW_NAMES = 5
+# In a row: at this place the setting is called as in Python; an option has hyphens.
+SAME = "="
 
 T = TypeVar("T")
 
@@ -192,11 +194,11 @@ class Setting:
     more : str
         Further sentences, for the documentation of estimators.
     command : str
-        Its option of ``eigenmesh fit``, such as "--tol"; "" if there is none.
+        Its option of ``eigenmesh fit``, which is called like it if the row does not say otherwise; "" if there is none.
     brief : str
         The same in fewer words, for the help of the command; by default the list of names, or the sentence.
     site : str
-        Its field in the table ``[settings]`` of sites; "" if there is none.
+        Its field in the table ``[settings]`` of sites, ``SAME`` if it is called like it; "" if there is none.
     agree : bool
         Whether all nodes must have the same value. Otherwise each node chooses for itself.
     elsewhere : mapping
@@ -209,12 +211,17 @@ class Setting:
     allowed: Sequence[Allowed]
     text: str
     more: str = ""
-    command: str = ""
+    command: str = SAME
     brief: str = ""
     site: str = ""
     agree: bool = True
     elsewhere: Mapping[str, Any] = field(default_factory=dict)
     because: str = ""
+
+    def __set_name__(self, table: type, name: str) -> None:
+        for place, same in (("command", f"--{name.replace('_', '-')}"), ("site", name)):
+            if getattr(self, place) == SAME:
+                object.__setattr__(self, place, same)
 
     def default_at(self, front: str) -> Any:
         """The default for the "estimator", the "command" or the "site"."""
@@ -257,6 +264,11 @@ def setting(
     return Setting(default, allowed, text, more, **about)
 
 
+def of_sites(allowed: Sequence[Allowed], text: str, *, default: Any, agree: bool = True) -> Any:
+    """A row of the table that only the files of sites have."""
+    return Setting(default, allowed, text, command="", site=SAME, agree=agree)
+
+
 @dataclass_transform(kw_only_default=True, field_specifiers=(setting,))
 def takes_rows(kind: type[T]) -> type[T]:
     """Mark a class whose rows, its own and inherited ones, are the parameters of its constructor."""
@@ -274,7 +286,7 @@ class OfEveryFit:
         default=None,
         kw_only=False,
         command="--components",
-        site="n_components",
+        site=SAME,
         elsewhere={"command": 5, "site": 5},
         because="The command prints the components, and peers need a bound on their messages: a few, not all.",
     )
@@ -284,8 +296,7 @@ class OfEveryFit:
         'A solver object such as ``FastPCA(step_size=0.7)`` has settings of its own. "auto" never takes a solver '
         "that sends covariance matrices.",
         default="auto",
-        command="--solver",
-        site="solver",
+        site=SAME,
         elsewhere={"site": "block-krylov"},
         because="The planner needs the sizes of all sites, which they do not tell each other.",
     )
@@ -295,7 +306,6 @@ class OfEveryFit:
         'A name is one for ``eigenmesh.graphs.topology``; links are such as [("oslo", "bergen"), ..] or [(0, 1), '
         "..]; a matrix is one of 0 and 1, or of weights. Nodes with the names of the parts are matched to them.",
         default="erdos_renyi",
-        command="--topology",
     )
     n_nodes: int | None = setting(
         [whole(1), NOTHING],
@@ -310,7 +320,6 @@ class OfEveryFit:
         'Rule for the weights of a graph; "auto" is metropolis or, for one-way links, balanced.',
         'Rules are "metropolis", "max_degree", "best_constant"; for one-way links "balanced", "push", "pull".',
         default="auto",
-        command="--weights",
     )
     averaging: str | Averaging = setting(
         [named("averaging", ["auto", *AVERAGINGS]), instances("an Averaging object", Averaging)],
@@ -318,7 +327,6 @@ class OfEveryFit:
         'Names are "tree", "factored", "polynomial", "chebyshev", "gossip"; "integers" for the same bits on any '
         'network and engine. "auto" never takes "factored", whose search may take a minute.',
         default="auto",
-        command="--averaging",
     )
     privacy: Privacy = setting(
         [named("privacy", get_args(Privacy))],
@@ -326,9 +334,8 @@ class OfEveryFit:
         "Masks need at least three nodes, and a solver that only averages; they take the rounds and bytes of "
         "integer averages.",
         default="open",
-        command="--privacy",
         brief="open (default), or masked: only sums over all nodes are revealed.",
-        site="privacy",
+        site=SAME,
         elsewhere={"site": "masked"},
         because="Sites belong to different owners. Two sites must write what they want, as masks hide nothing there.",
     )
@@ -337,24 +344,16 @@ class OfEveryFit:
         'How one array is split over the nodes: "random", "contiguous", "label", "dirichlet:0.1" or "sizes:10,20".',
         '"label" and "dirichlet" split by y, or by the column of labels.',
         default="random",
-        command="--split",
         agree=False,
     )
     tol: float = setting(
         [between(0, 1)],
         "Bound on sin(angle) between every component at every node and the true one.",
         default=DEFAULT_TOL,
-        command="--tol",
         brief="Bound on the sine of angles to the truth.",
-        site="tol",
+        site=SAME,
     )
-    max_rounds: int = setting(
-        [whole(1)],
-        "Budget of neighbour exchanges.",
-        default=DEFAULT_MAX_ROUNDS,
-        command="--max-rounds",
-        site="max_rounds",
-    )
+    max_rounds: int = setting([whole(1)], "Budget of neighbour exchanges.", default=DEFAULT_MAX_ROUNDS, site=SAME)
     scale: Scaling = setting(
         [FLAG, named("scale", ["binomial"])],
         "Divide each feature by its pooled standard deviation: correlation PCA.",
@@ -362,23 +361,21 @@ class OfEveryFit:
         "frequency p; missing entries count as 2 p, and variants that are constant over all samples are left out.",
         default=False,
         command="--scale, --binomial",
-        site="scale",
+        site=SAME,
     )
-    whiten: bool = setting([FLAG], "Give ``transform`` outputs unit variance.", default=False, agree=False)
+    whiten: bool = setting([FLAG], "Give ``transform`` outputs unit variance.", command="", default=False, agree=False)
     missing: Missing = setting(
         [named("policy for missing entries", get_args(Missing))],
         "NaN and infinite entries: an error that names the first, or the pooled mean instead.",
         default="error",
-        command="--missing",
         brief="Empty and infinite entries: an error (default), or set to the pooled mean.",
-        site="missing",
+        site=SAME,
     )
     device: str | None = setting(
         [Allowed("the name of a device", lambda value: isinstance(value, str)), NOTHING],
         'Device of the arrays: "cpu", "cuda", "cuda:1" for PyTorch.',
         "None for that of the samples, which is NumPy unless they are on a GPU.",
         default=None,
-        command="--device",
         brief="cpu, cuda, cuda:1 for PyTorch; NumPy if left out.",
         agree=False,
     )
@@ -390,7 +387,6 @@ class OfEveryFit:
         "the same way. A "
         "name joins the processes that the engine has started.",
         default=None,
-        command="--transport",
         agree=False,
     )
     random_state: Any = setting(
@@ -406,7 +402,6 @@ class OfEveryFit:
         [instances("a Costs object", Costs), NOTHING],
         'Latency, bandwidth, speed and memory of the nodes, for the choices of "auto".',
         default=None,
-        command="--costs",
     )
     on_event: Listener | None = setting(
         [CALLABLE, NOTHING],
@@ -414,12 +409,14 @@ class OfEveryFit:
         '``eigenmesh.events`` has some: ``JsonlWriter("run.jsonl")`` writes them to a file, and '
         "``on_record(function)`` calls a function with every ``Record`` of the history.",
         default=None,
+        command="",
         agree=False,
     )
     verbose: bool = setting(
         [FLAG],
         "Show live progress: on standard error, or in Jupyter and marimo as the page of the run.",
         default=False,
+        command="",
         agree=False,
     )
 
@@ -435,14 +432,12 @@ class OfOneFit(OfEveryFit):
         'With "features", parts and ``split`` are of columns, and all nodes learn the scores of all samples; a '
         "process that is one node has only the loadings of its own columns.",
         default="samples",
-        command="--partition",
-        site="partition",
+        site=SAME,
     )
     covariance: str = setting(
         [named("covariance", ["auto", *(kind.value for kind in CovarianceKind)])],
         "How products with a node's covariance are computed.",
         default="auto",
-        command="--covariance",
         agree=False,
     )
 
@@ -455,7 +450,6 @@ class OfAStream(OfEveryFit):
         [Allowed("a number above 0, at most 1", lambda value: _is_number(value) and 0 < value <= 1, python=float)],
         "Factor by which the weight of a sample shrinks with each later batch; 1 for none.",
         default=1.0,
-        command="--forgetting",
         brief="Factor on the weight of a sample per later batch.",
     )
     window: int | None = setting(
@@ -463,7 +457,6 @@ class OfAStream(OfEveryFit):
         "Number of batches whose samples count; all by default.",
         "The nodes store their rows.",
         default=None,
-        command="--window",
         brief="Only the last N batches count.",
     )
     store: str | os.PathLike[str] | None = setting(
@@ -472,7 +465,6 @@ class OfAStream(OfEveryFit):
         "None: moments if those of the nodes in this process fit into 2 GiB, else the folder for temporary files. "
         "The files are as large as the rows that count, and are deleted with the estimator.",
         default=None,
-        command="--store",
         brief="Keep rows in files there instead of moments in memory.",
         agree=False,
     )
@@ -481,68 +473,52 @@ class OfAStream(OfEveryFit):
         "Budget of averages per batch; by default as many as ``tol`` needs.",
         "The certificate states the accuracy that was reached.",
         default=None,
-        command="--averages-per-batch",
         brief="Budget; by default as many as --tol needs.",
     )
     on_alarm: Callable[[BatchChecked], Any] | None = setting(
         [CALLABLE, NOTHING],
         "Called with ``batch_`` if a batch differs from those before it.",
         default=None,
+        command="",
         agree=False,
     )
 
 
-@takes_rows
 class OfSites:
     """Settings that only the files of sites have."""
 
-    min_samples: int = setting(
+    min_samples: int = of_sites(
         [whole(0)],
         "With fewer samples at all sites together, the run ends after counting them, before anything else is sent.",
         default=0,
-        site="min_samples",
     )
-    min_samples_per_site: int = setting(
-        [whole(0)], "A site with fewer samples does not take part.", default=0, site="min_samples_per_site"
-    )
-    on_loss: OnLoss = setting(
+    min_samples_per_site: int = of_sites([whole(0)], "A site with fewer samples does not take part.", default=0)
+    on_loss: OnLoss = of_sites(
         [named("on_loss", get_args(OnLoss))],
         "When a site is lost, the run waits to be resumed, ends for all, or continues without that site.",
         default="wait",
-        site="on_loss",
     )
-    patience_s: float = setting(
-        [SECONDS], "How long to wait for a silent neighbour.", default=300.0, site="patience_s", agree=False
+    patience_s: float = of_sites([SECONDS], "How long to wait for a silent neighbour.", default=300.0, agree=False)
+    join_s: float = of_sites([SECONDS], "How long to wait for a neighbour to start.", default=3600.0, agree=False)
+    round_s: float = of_sites(
+        [SECONDS], "How long a neighbour may be alive without sending numbers.", default=3600.0, agree=False
     )
-    join_s: float = setting(
-        [SECONDS], "How long to wait for a neighbour to start.", default=3600.0, site="join_s", agree=False
-    )
-    round_s: float = setting(
-        [SECONDS],
-        "How long a neighbour may be alive without sending numbers.",
-        default=3600.0,
-        site="round_s",
-        agree=False,
-    )
-    every_s: float = setting(
+    every_s: float = of_sites(
         [SECONDS],
         "In a followed run, a site with new samples begins the next batch after this time.",
         default=60.0,
-        site="every_s",
         agree=False,
     )
-    batch_rows: int = setting(
+    batch_rows: int = of_sites(
         [whole(0)],
         "In a followed run, a batch also begins as soon as there are this many new samples; 0 for time alone.",
         default=0,
-        site="batch_rows",
         agree=False,
     )
-    min_new_samples: int = setting(
+    min_new_samples: int = of_sites(
         [whole(1)],
         "In a followed run with masks, a batch counts only if at least three sites have this many new samples each.",
         default=10,
-        site="min_new_samples",
     )
 
 
