@@ -13,7 +13,7 @@ from eigenmesh.cli.messages import Messages, plain_errors
 from eigenmesh.cli.options import OUTPUT, argument, option
 from eigenmesh.cli.output import Outputs, save_page
 from eigenmesh.cli.process import ENDED, NOT_CONVERGED, PARKED
-from eigenmesh.errors import InputError
+from eigenmesh.errors import InputError, import_extra
 from eigenmesh.events import Entry, event_log
 from eigenmesh.rehearsal import Conditions, read_conditions
 from eigenmesh.rehearsal.conditions import EXAMPLE
@@ -67,6 +67,7 @@ def rehearse(
     if example:
         typer.echo(EXAMPLE, nl=False)
         return
+    import_extra("cryptography", "peers", "eigenmesh site rehearse")
     if network is None:
         raise InputError("no network file; give one, such as eigenmesh site rehearse network.toml.")
     messages = Messages.of(live=live)

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from operator import attrgetter
 from pathlib import Path
 from random import Random
@@ -24,41 +25,8 @@ FROM_0, ABOVE_0 = at_least(0, MOST), between(0, MOST)
 # Of the numbers of links and hosts, those that may not be 0 or that have a bound of their own.
 ALLOWED = {"bandwidth_mbit": ABOVE_0, "loss": at_least(0, 1), "slowdown": ABOVE_0, "spread": at_least(0, 10)}
 
-EXAMPLE = """\
-# `eigenmesh site rehearse network.toml --conditions conditions.toml` plays a run under these conditions.
-# restart_parked_s = 30           # a parked site is started again after this time; left out: it stays parked
-
-[links]                           # every link, unless it has a table of its own below
-latency_ms = 20                   # one way
-jitter_ms = 2                     # at most this much more, drawn for every message
-bandwidth_mbit = 100              # in each direction
-loss = 0.001                      # share of packets that are lost and sent again
-# overhead_ms = 4                 # what TLS, journal and audit cost per message
-
-[[link]]
-between = ["oslo", "bergen"]
-latency_ms = 80
-
-[sites]                           # every site, unless it has a table of its own below
-slowdown = 1                      # how many times slower than this machine, where products are timed
-disk_ms = 5                       # time that the disk takes to confirm a write
-# spread = 0.3                    # work takes exp(spread * normal) times as long, drawn each time
-
-[[site]]
-name = "bergen"
-product_ms = 30                   # instead of slowdown: time of its covariance times the solver's block
-set_up_ms = 500                   # and time of its moments and its covariance
-
-[[outage]]                        # nothing gets through
-link = ["oslo", "bergen"]         # or site = "oslo": all its links
-at_s = 2                          # from the start of the sites
-for_s = 3
-
-[[kill]]
-site = "trondheim"
-at_s = 1
-restart_after_s = 10              # left out: it never comes back
-"""
+# What ``eigenmesh site rehearse --example`` prints.
+EXAMPLE = files("eigenmesh.rehearsal").joinpath("static", "conditions.toml").read_text(encoding="utf-8")
 
 
 class Fault(NamedTuple):

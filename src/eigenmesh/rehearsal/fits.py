@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import networkx as nx
 import numpy as np
@@ -24,18 +24,13 @@ from eigenmesh.errors import MembersChangedError
 from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.graphs import metropolis
 from eigenmesh.iteration import Result
-from eigenmesh.masking import Masks
 from eigenmesh.protocol import effects
 from eigenmesh.protocol.membership import Membership
-from eigenmesh.protocol.rounds import JournalledMasks
 from eigenmesh.protocol.setup import SET_UP
 from eigenmesh.rehearsal.conditions import Edges, Host
 from eigenmesh.rehearsal.virtual_time import TimedCovariance, Work, WorkClock, product_s, work_on
 from eigenmesh.sites.network_file import NetworkFile
-from eigenmesh.sites.site import RunSettings
-from eigenmesh.transports import Links as Round
-from eigenmesh.transports import Transport
-from eigenmesh.transports.base import Arrays
+from eigenmesh.sites.site import RunSettings, site_graph
 
 if TYPE_CHECKING:
     from eigenmesh.rehearsal.world import Process
@@ -110,11 +105,11 @@ class FitProblem:
             nonlocal latest
             latest = np.array(estimate, dtype=float)
 
-        transport = RehearsedTransport(process, view, ask)
-        graph = nx.Graph()
-        graph.add_nodes_from(range(transport.size))
-        inside = [link for link in view.links if link[0] in view.members]
-        graph.add_edges_from([(view.members.index(one), view.members.index(other)) for one, other in inside])
+        # Imported only here: the example of conditions needs no cryptography.
+        from eigenmesh.transports.tls import Endpoint, TlsTransport
+
+        transport = TlsTransport(cast(Endpoint, RehearsedEndpoint(process.machine, ask)))
+        graph = site_graph(view.members, [link for link in view.links if link[0] in view.members])
         try:
             shards = Shards.from_list([own], ids=[transport.rank], n_nodes=transport.size, node_names=view.members)
             data = NodeData(shards, metropolis(graph), transport)
@@ -130,56 +125,11 @@ class FitProblem:
             return None, latest
 
 
-class RehearsedTransport(Transport):
-    """The links of one site in an epoch; every exchange is a request to its machine."""
+class RehearsedEndpoint:
+    """A process as the transport of a real site sees it. What the solver asks of the machine goes through ``ask``."""
 
-    compares_settings: ClassVar[bool] = True
-
-    def __init__(self, process: Process, view: Membership, ask: Ask) -> None:
-        self._process, self._ask, self._members = process, ask, view.members
-        self._rank, self._size = view.members.index(process.site), len(view.members)
-        self._secret = f"{process.disk.identity} {view.lost}"
-        self._drawn = 0
-        self._masks: JournalledMasks | None = None
-
-    def private_bytes(self, count: int) -> bytes:
-        self._drawn += 1
-        return hashlib.shake_256(f"{self._secret} {self._drawn}".encode()).digest(count)
-
-    def masks(self) -> Masks | None:
-        machine = self._process.machine
-        if machine.setup.masked:
-            self._masks = JournalledMasks(machine, self._ask, self._answer(effects.Keys()))
-        return self._masks
-
-    def exchange(self, arrays: Arrays, links: Round) -> dict[int, Arrays]:
-        own = [np.asarray(array) for array in arrays]
-        to, from_ = (tuple(self._members[rank] for rank in ranks) for ranks in (links.send_to, links.receive_from))
-        body = ep.wire.array_body(own, self._process.world.run.max_message_bytes)
-        answer = self._answer(effects.Exchange(body, 0, to, from_))
-        self.sent.add(len(to), sum(array.nbytes for array in own))
-        return {rank: answer.frames[self._members[rank]].arrays for rank in links.receive_from}
-
-    def compare(self, stage: str) -> None:
-        if self._masks is not None:
-            self._answer(effects.Compare(stage, self._masks.news()))
-
-    def sign(self, digest: str) -> Mapping[str, str]:
-        heard = () if self._masks is None else self._masks.news()
-        statements: Mapping[str, str] = self._answer(effects.Sign(digest, heard)).statements
-        return statements
-
-    def _answer(self, question: Any) -> Any:
-        answer = self._ask(question)
-        if isinstance(answer, effects.MembersChanged):
-            raise MembersChangedError("sites were lost.", answer.lost)
-        return answer
-
-    def abort(self, reason: str) -> None:
-        """The machine ends the run."""
-
-    def close(self) -> None:
-        """There is nothing to close."""
+    def __init__(self, machine: ep.SiteMachine, ask: Ask) -> None:
+        self.machine, self.setup, self.ask = machine, machine.setup, ask
 
 
 def handed_over(solve: Callable[[Ask], Any]) -> Generator[Any, Any, Any]:
