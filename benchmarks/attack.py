@@ -28,7 +28,7 @@ import networkx as nx
 import numpy as np
 from scipy import sparse
 
-from eigenmesh import DecentralizedPCA, StreamingPCA, graphs
+from eigenmesh import Certificate, DecentralizedPCA, StreamingPCA, graphs
 from eigenmesh.averaging import AVERAGINGS, Chebyshev, Gossip
 from eigenmesh.data import Shards
 from eigenmesh.errors import EigenmeshError, TransportError
@@ -594,9 +594,11 @@ def refined(C: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return X + X @ E, values
 
 
-def true_sines(result: Result, problem: Problem, values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+def true_sines(
+    certificate: Certificate, node_components: np.ndarray, problem: Problem, values: np.ndarray, vectors: np.ndarray
+) -> np.ndarray:
     """Largest sin(angle) over the nodes of each component to its eigenvector, or to the eigenspace of its cluster."""
-    certificate, nodes = result.certificate, result.node_components.astype(np.longdouble)
+    nodes = node_components.astype(np.longdouble)
     k = nodes.shape[1]
     # A push sum is as accurate as 1e-12; it cannot separate eigenvalues closer than some hundred times that.
     exact = not isinstance(problem.settings.get("topology"), graphs.NetworkSequence)
@@ -608,7 +610,8 @@ def true_sines(result: Result, problem: Problem, values: np.ndarray, vectors: np
     for cluster in certificate.clusters:
         members = list(cluster)
         if certificate.open_cluster and cluster is certificate.clusters[-1]:
-            members += [j for j in range(k, len(values)) if abs(values[j] - values[cluster[-1]]) <= same]
+            beyond = range(cluster[-1] + 1, len(values))
+            members += [j for j in beyond if abs(values[j] - values[cluster[-1]]) <= same]
         spaces.update(dict.fromkeys(cluster, members))
     sines = np.zeros(k)
     for j in range(k):
@@ -706,7 +709,7 @@ def attack(name: str, seed: int) -> Outcome:
     values, vectors = true_eigenpairs(problem)
     if words := false_cluster(result, values):
         return Outcome(name, seed, "failed", words=words)
-    sines = true_sines(result, problem, values, vectors)
+    sines = true_sines(result.certificate, result.node_components, problem, values, vectors)
     bounds, tol = result.certificate.error_bounds, problem.settings.get("tol", DEFAULT_TOL)
     ratios = sines / np.maximum(bounds, 1e-18)
     worst, k = float(ratios.max()), int(ratios.argmax())

@@ -20,6 +20,7 @@ NAMES = [
     "Certificate",
     "Costs",
     "DecentralizedPCA",
+    "GivenComponents",
     "Plan",
     "Record",
     "Result",
@@ -27,6 +28,7 @@ NAMES = [
     "StopReason",
     "StreamingPCA",
     "Traffic",
+    "certify",
     "load_model",
     "run",
 ]

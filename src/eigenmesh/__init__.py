@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eigenmesh import averaging, data, errors, graphs, metrics, networks, solvers, theory, transports
-    from eigenmesh.certificate import Certificate
-    from eigenmesh.estimator import DecentralizedPCA, SavedModel, StreamingPCA, load_model
+    from eigenmesh.certificate import Certificate, GivenComponents
+    from eigenmesh.estimator import DecentralizedPCA, SavedModel, StreamingPCA, certify, load_model
     from eigenmesh.events import Record
     from eigenmesh.fitting import Costs, Plan
     from eigenmesh.iteration import Result, StopReason, run
@@ -18,6 +18,7 @@ __all__ = [
     "Certificate",
     "Costs",
     "DecentralizedPCA",
+    "GivenComponents",
     "Plan",
     "Record",
     "Result",
@@ -26,6 +27,7 @@ __all__ = [
     "StreamingPCA",
     "Traffic",
     "averaging",
+    "certify",
     "data",
     "errors",
     "graphs",
@@ -41,8 +43,8 @@ __all__ = [
 # Where each class and function is; the other names are packages and modules. All are imported when they are first asked
 # for: `eigenmesh --help` needs none of them, and a process that is one node of many does without scikit-learn.
 _HOMES = {
-    "certificate": ["Certificate"],
-    "estimator": ["DecentralizedPCA", "SavedModel", "StreamingPCA", "load_model"],
+    "certificate": ["Certificate", "GivenComponents"],
+    "estimator": ["DecentralizedPCA", "SavedModel", "StreamingPCA", "certify", "load_model"],
     "events": ["Record"],
     "fitting": ["Costs", "Plan"],
     "iteration": ["Result", "StopReason", "run"],

@@ -3,6 +3,7 @@
 from eigenmesh.certificate.bounds import ROUNDING, Precision, gaps_from_ritz
 from eigenmesh.certificate.certificate import Certificate, Certified, own_signs
 from eigenmesh.certificate.complement import COLUMNS
+from eigenmesh.certificate.given import GivenComponents
 from eigenmesh.certificate.krylov import (
     LARGEST_CHANCE,
     NOTHING_BEYOND,
@@ -17,4 +18,13 @@ from eigenmesh.certificate.krylov import (
 )
 from eigenmesh.certificate.measured import Common, certify
 
-__all__ = ["NOTHING_BEYOND", "Certificate", "Certified", "Common", "Complement", "ComplementSpace", "certify"]
+__all__ = [
+    "NOTHING_BEYOND",
+    "Certificate",
+    "Certified",
+    "Common",
+    "Complement",
+    "ComplementSpace",
+    "GivenComponents",
+    "certify",
+]

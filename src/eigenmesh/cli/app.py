@@ -20,6 +20,7 @@ from eigenmesh.errors import EigenmeshError
 COMMANDS = {
     "demo": ("demo", "Watch 20 nodes find the components of handwritten digits."),
     "fit": ("fit", "Find the principal components of data that are spread over nodes."),
+    "certify": ("certify", "Bound how far components from any tool are from the true ones."),
     "transform": ("transform", "Project samples onto the components of a saved model."),
     "plan": ("plan", "Forecast rounds, bytes, memory and time of every solver, and name the best."),
     "graph": ("graph", "Describe a network: diameter, spectral gap, cost of an average."),

@@ -29,6 +29,7 @@ from eigenmesh.data.covariance import (
 )
 from eigenmesh.data.datasets import DATASETS, is_dataset, load
 from eigenmesh.data.formats.anndata import H5AD, results_of, save_h5ad
+from eigenmesh.data.formats.components import NamedComponents, read_components
 from eigenmesh.data.formats.plink import EIGENVEC, save_plink
 from eigenmesh.data.moments import (
     MOST_ROUNDED,

@@ -1,7 +1,7 @@
-"""DecentralizedPCA, StreamingPCA and saved models, behind scikit-learn's interface."""
+"""DecentralizedPCA, StreamingPCA and saved models, behind scikit-learn's interface; certificates for any components."""
 
-from eigenmesh.estimator.pca import DecentralizedPCA
+from eigenmesh.estimator.pca import DecentralizedPCA, certify
 from eigenmesh.estimator.projection import SavedModel, load_model
 from eigenmesh.estimator.streaming import StreamingPCA
 
-__all__ = ["DecentralizedPCA", "SavedModel", "StreamingPCA", "load_model"]
+__all__ = ["DecentralizedPCA", "SavedModel", "StreamingPCA", "certify", "load_model"]

@@ -6,18 +6,45 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import clone
 
+from eigenmesh.certificate import GivenComponents
 from eigenmesh.coordinators import is_dask
-from eigenmesh.data import FeatureShards, Partition, Table, as_narwhals, as_source, is_frame
+from eigenmesh.data import (
+    FeatureShards,
+    NamedComponents,
+    Partition,
+    Table,
+    as_narwhals,
+    as_source,
+    is_frame,
+    read_components,
+)
 from eigenmesh.errors import InputError
 from eigenmesh.estimator.projection import FittedPCA, takes_settings
 from eigenmesh.events import EventLog, Listener
-from eigenmesh.fitting import ColumnData, Costs, Data, NodeData, Plan, Spread, fit, fit_at_every_node, plan, prepare
-from eigenmesh.settings import OfOneFit
+from eigenmesh.fitting import (
+    ColumnData,
+    Costs,
+    Data,
+    Fit,
+    NodeData,
+    Plan,
+    Spread,
+    certified,
+    fit,
+    fit_at_every_node,
+    plan,
+    prepare,
+    to_certify,
+)
+from eigenmesh.iteration import DEFAULT_TOL
+from eigenmesh.settings import OfOneFit, Request
 from eigenmesh.transports import Transport, transport_by_name, transport_kind
 
 if TYPE_CHECKING:
@@ -220,7 +247,11 @@ class DecentralizedPCA(FittedPCA, OfOneFit):
             Number of equal samples that each row stands for, 0 or more; if X has parts, a list or dict of such arrays.
             The result is that of repeated rows, and N is the sum of the weights.
         """
-        request = self._request()
+        self._set_fitted(self._fit(self._request(), X, y, nodes, sample_weight))
+        self._warn_unless_converged()
+        return self
+
+    def _fit(self, request: Request, X: Any, y: Any = None, nodes: Any = None, sample_weight: Any = None) -> Fit:
         with ExitStack() as stack:
             transport, run_nodes = connect(self, X, stack)
             events = event_log(self, stack)
@@ -230,9 +261,7 @@ class DecentralizedPCA(FittedPCA, OfOneFit):
             else:
                 fitted = fit(prepare(request, data), events=events)
             events.emit(fitted.result.ended)
-        self._set_fitted(fitted)
-        self._warn_unless_converged()
-        return self
+        return fitted
 
     def plan(self, X: Any, y: Any = None, nodes: Any = None, costs: Costs | None = None) -> Plan:
         """Forecast the cost of every solver with every averaging on these data, and which is best; nothing is fitted.
@@ -255,3 +284,65 @@ class DecentralizedPCA(FittedPCA, OfOneFit):
             if isinstance(data, ColumnData):
                 raise InputError('a plan is for partition="samples"; split columns are fitted without one.')
             return plan(request, data)
+
+
+# Components of other tools.
+
+
+def certify(
+    X: Any,
+    components: Any,
+    *,
+    mean: Any = None,
+    nodes: Any = None,
+    y: Any = None,
+    sample_weight: Any = None,
+    tol: float = DEFAULT_TOL,
+    **settings: Any,
+) -> GivenComponents:
+    """Bound how far components from any tool are from the true principal components of X.
+
+    The true ones are found with a certificate, and compared. So the bounds hold wherever the components come from.
+
+    Parameters
+    ----------
+    X : array, sparse matrix, data frame, files, dask data
+        Whatever ``DecentralizedPCA.fit`` takes.
+    components : array of shape (K, d), path, or a fitted estimator
+        The components in rows (or in columns), in any length and sign; a file of them; or an object that has
+        ``components_``, such as scikit-learn's PCA.
+    mean : array of shape (d,) or None
+        The mean that they were computed with, to compare it with the pooled one. A file or an estimator may have it.
+    nodes, y, sample_weight : arrays or None
+        As for ``DecentralizedPCA.fit``.
+    tol : float
+        Bound on sin(angle) that matters to you. The true components are found to a hundredth of it.
+    **settings : object
+        Other parameters of ``DecentralizedPCA``; ``scale=True`` for components of standardised features.
+
+    Returns
+    -------
+    GivenComponents
+        A bound for every component, and what is different, in words.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.decomposition import PCA
+    >>> from eigenmesh import certify
+    >>> X, _ = load_digits(return_X_y=True)
+    >>> certify(X, PCA(3).fit(X)).error_bound < 1e-6
+    True
+    """
+    if isinstance(components, str | os.PathLike):
+        given = read_components(Path(components))
+    else:
+        names = getattr(components, "feature_names_in_", None)
+        values = np.asarray(getattr(components, "components_", components), dtype=float)
+        given = NamedComponents(
+            values, None if names is None else tuple(map(str, names)), getattr(components, "mean_", None)
+        )
+    given = given if mean is None else replace(given, mean=np.asarray(mean, dtype=float))
+    pca = DecentralizedPCA(tol=tol, **settings)
+    request = to_certify(pca._request(), given)
+    return certified(pca._fit(request, X, y, nodes, sample_weight), given, "components")

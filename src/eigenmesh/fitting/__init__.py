@@ -1,6 +1,15 @@
 """Where a fit is decided: ``Request``, ``prepare``, ``fit``, and the planner with the same rules."""
 
-from eigenmesh.fitting.fit import Fit, fit, fit_at_every_node, fit_numbers, largest_loadings, model_of
+from eigenmesh.fitting.fit import (
+    Fit,
+    certified,
+    fit,
+    fit_at_every_node,
+    fit_numbers,
+    largest_loadings,
+    model_of,
+    to_certify,
+)
 from eigenmesh.fitting.matching import canonical, listed
 from eigenmesh.fitting.monitor import Monitor, renewed
 from eigenmesh.fitting.networks import DEFAULT_NODES, network_over, parse_weights

@@ -11,8 +11,9 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.averaging import name_of
-from eigenmesh.data import Choice, Covariance, Gram, Moments, lifted
-from eigenmesh.errors import TransportError
+from eigenmesh.certificate import GivenComponents
+from eigenmesh.data import Choice, Covariance, Gram, Moments, NamedComponents, lifted
+from eigenmesh.errors import InputError, TransportError
 from eigenmesh.events import EventLog, LinkTraffic, Started
 from eigenmesh.fitting.node_data import BatchSums, ColumnData, DataFacts, NodeData
 from eigenmesh.fitting.prepare import Prepared, prepare
@@ -291,6 +292,42 @@ def fit_at_every_node(
     moments = Moments.of_columns(own, order, data.columns.n_samples, first.moments.agreed)
     components = np.concatenate([each.components for each in fits], axis=1)[:, order]
     return replace(first, facts=data.facts, moments=moments, components=components)
+
+
+# Components of other tools, compared with those of a fit.
+
+
+# So many components more than were given are found, so that one which was left out is seen.
+MORE = 2
+# The components that they are compared with are this much closer to the truth than what is asked.
+FINER, FINEST = 0.01, 1e-12
+
+
+def to_certify(request: Request, given: NamedComponents) -> Request:
+    """The request for the components that given ones are compared with: a few more, and closer to the truth."""
+    if given.values.ndim != 2 or not given.values.size or not np.isfinite(given.values).all():
+        raise InputError(f"components have shape {given.values.shape}; give finite numbers, one component in each row.")
+    finer = max(FINER * request.tol, FINEST)
+    return replace(request, n_components=given.count + MORE, at_most=True, tol=finer)
+
+
+def certified(fit: Fit, given: NamedComponents, where: str) -> GivenComponents:
+    """Bounds on the angles of given components to the true ones; errors name their file as ``where``."""
+    if fit.scores is not None:
+        raise InputError("components of columns that are split over nodes are not certified; give samples instead.")
+    moments, found = fit.moments, fit.components
+    values, mean = given.of(fit.facts.feature_names, moments.n_features, where)
+    if len(values) > len(found):
+        most = f"{moments.n_samples:g} samples of {moments.n_features:,} features have {len(found):,} components"
+        raise InputError(f"{where} has {len(values):,} components, but {most}; leave the last ones out.")
+    if not np.linalg.norm(values, axis=1).all():
+        zero = int(np.argmin(np.linalg.norm(values, axis=1))) + 1
+        raise InputError(f"component {zero} of {where} is zero, which is no direction; leave it out.")
+    away = None
+    if mean is not None:
+        apart = (mean - moments.mean) / (1.0 if moments.scale is None else moments.scale)
+        away = float(np.linalg.norm(apart) / math.sqrt(moments.total_variance))
+    return GivenComponents.compare(values, found, fit.result.certificate, away)
 
 
 # Outputs of a fit: a model to use, and numbers to read.
