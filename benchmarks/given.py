@@ -76,9 +76,9 @@ def main(arguments: list[str] | None = None) -> int:
         rows = np.vstack([np.asarray(part, dtype=float) for part in problem.parts])
         values, vectors = attack.true_eigenpairs(problem)
         k = max(1, min(problem.n_components, len(rows) // 4, rows.shape[1] - 1))
-        given = SOURCES[source](rng, rows, vectors.T.astype(float), k)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            given = SOURCES[source](rng, rows, vectors.T.astype(float), k)
             compared = certify(problem.parts, given, topology="complete", tol=1e-6)
         sines = attack.true_sines(compared.certificate, given[np.newaxis], problem, values, vectors)
         ratio = compared.error_bounds / np.maximum(sines, 1e-16)
