@@ -345,21 +345,20 @@ def missing_policy(name: str) -> Missing:
     return lookup("policy for missing entries", name, MISSING)
 
 
-def _require_resolved(squares: np.ndarray, scale: Scaling, resolution: float, columns: Columns) -> None:
-    """Raise if squared deviations (d,) are too small for sums in integers."""
-    least = resolution / MOST_ROUNDED
-    if not scale and squares.sum() < least * len(squares):
+def _require_resolved(squares: np.ndarray, scale: Scaling, least: np.ndarray, columns: Columns) -> None:
+    """Raise if squared deviations (d,) are too small for sums in integers: below ``least``, (d,)."""
+    if not scale and squares.sum() < least.sum():
         raise DataError(
-            f"squared deviations sum to {squares.sum():.2g} over all nodes, which integers in units of 2^-64 do not "
-            f"resolve (at least {least * len(squares):.2g}); multiply the data by a constant, if samples differ at all."
+            f"squared deviations sum to {squares.sum():.2g} over all nodes, which integers do not resolve (at least "
+            f"{least.sum():.2g}); multiply the data by a constant, if samples differ at all."
         )
     # Copies of alleles are whole numbers: without squared deviations they are equal.
     small = (squares < least) & ((squares > 0) | (scale != "binomial"))
     if scale and small.any():
         names = column_labels(columns, small)
         raise DataError(
-            f"integers do not resolve squared deviations below {least:.2g}; drop constant columns, and multiply others "
-            f"by a constant: {names}."
+            f"integers do not resolve squared deviations below {least[small].max():.2g}; drop constant columns, and "
+            f"multiply others by a constant: {names}."
         )
 
 
@@ -393,12 +392,14 @@ def moments_about(
     *,
     scale: Scaling,
     whole: bool = True,
-    resolution: float = 0.0,
+    resolution: np.ndarray | float = 0.0,
+    most_rounded: float = MOST_ROUNDED,
 ) -> Moments:
     """Moments from sums of deviations about any centre, (d,), with sums of their squares in ``about.variance``.
 
     The closer the centre is to the mean, the less precision is lost to cancellation. ``resolution`` is the largest
-    error of a sum in integers; 0 for other averages.
+    error of a sum of squares in integers, one number or (d,), and 0 for other averages; it may be ``most_rounded`` of
+    the sum.
     """
     n_samples = about.n_samples
     with np.errstate(over="ignore", invalid="ignore"):
@@ -408,7 +409,8 @@ def moments_about(
     if not finite.all():
         names = column_labels(columns, ~finite)
         raise DataError(f"the variance overflows float64 in {names}; divide these columns by a constant.")
-    _require_resolved(variance * (n_samples - 1), scale, resolution, columns)
+    least = np.broadcast_to(resolution / most_rounded, variance.shape)
+    _require_resolved(variance * (n_samples - 1), scale, least, columns)
     # By rounding, a constant column has a spread of a few units in the last place of its mean.
     constant = np.sqrt(variance) <= 16 * np.finfo(np.float64).eps * np.abs(mean)
     if whole and constant.all():
