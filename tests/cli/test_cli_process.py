@@ -74,11 +74,11 @@ WRITTEN = {
     "fit with JSON": [*FIT, "--json", "-", "--out", "r.npz", "--plot", "r.png", "--report", "r.html"],
     "fit at threads": [*FIT, "--transport", "threads", "--out", "r.npz", "--report", "r.html"],
     "stream": [*FIT, "--stream", "--batch-rows", "20", "--out", "r.npz", "--plot", "r.png", "--report", "r.html"],
-    "demo": ["demo", "--nodes", "4", "--out", "r.png", "--report", "r.html"],
+    "demo": ["demo", "--out", "r.d"],
     "graph": ["graph", "cycle", "--plot", "r.png"],
     "compare": ["compare", "data.csv", "--solvers", "block-krylov", "--nodes", "3", "--out", "r.csv"],
-    "simulate": [*SIMULATE, "--plot", "r.png", "--report", "r.html", "--events", "r.jsonl"],
-    "simulate with JSON": [*SIMULATE, "--json", "--report", "r.html"],
+    "simulate": [*SIMULATE, "--plot", "r.png", "--events", "r.jsonl"],
+    "simulate with JSON": [*SIMULATE, "--json", "--events", "r.jsonl"],
     "transform": ["transform", "data.csv", "--model", "model.npz", "--monitor", "--out", "r.csv"],
 }
 

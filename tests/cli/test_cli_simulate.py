@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -38,6 +39,16 @@ def test_solvers_that_wait_and_that_do_not(simulate, tmp_path):
         assert each["bytes"] > 0
     assert found["block-krylov"]["seconds"] < found["deadlines"]["seconds"]
     assert (tmp_path / "seconds.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_the_quickest_is_named_first(simulate):
+    words = ("--solvers", "tracked-subspace,block-krylov")
+    lossy = "[links]\nlatency_ms = 10\njitter_ms = 40\nloss = 0.05\n[sites]\nproduct_ms = 10\n"
+    (said,) = re.findall(r"the quickest first: (.*)\.", " ".join(simulate(lossy, *words).stdout.split()))
+    order = re.findall(r"([a-z-]+)(?: \(which needs every link of a tree\))? in ([\d.]+) s", said)
+    assert [name for name, _ in order] == ["block-krylov", "tracked-subspace"]
+    numbers = json.loads(simulate(lossy, *words, "--json").stdout)
+    assert {name: f"{each['seconds']:.1f}" for name, each in numbers.items()} == dict(order)
 
 
 def test_a_node_that_is_gone_is_named_and_the_status_says_so(simulate):

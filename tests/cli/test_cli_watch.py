@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 
 from eigenmesh.cli import watch as _watch
-from eigenmesh.events import Started
-from eigenmesh.report.page import Feed
 from eigenmesh.sites.network_file import EXAMPLE as NETWORK
 from mesh import Mesh, ring
 
@@ -53,7 +51,7 @@ def certificate(events):
 @pytest.mark.parametrize(
     ("name", "said"), [("nowhere/x.html", "there is no folder nowhere; make it first"), ("x.txt", "must end in .html")]
 )
-@pytest.mark.parametrize("words", [("fit", "nothing.csv"), ("demo", "--out", "pictures/d.png"), ("watch", "e.jsonl")])
+@pytest.mark.parametrize("words", [("fit", "nothing.csv"), ("watch", "e.jsonl")])
 def test_a_report_that_cannot_be_written_is_named_before_any_work(call, words, name, said, tmp_path):
     (tmp_path / "e.jsonl").write_text('{"version": 1, "kind": "ended", "time_s": 1, "outcome": "done"}\n')
     done = call(*words, "--report", name)
@@ -94,38 +92,22 @@ def test_a_stream_has_a_page_of_all_its_fits(call, samples, tmp_path):
     assert run["components"]["bounds"] == numbers["error_bounds"]
 
 
-@pytest.fixture
-def shown(monkeypatch):
-    """Events that a live page is told of."""
-    seen = []
-
-    class Seen(Feed):
-        def __call__(self, entry):
-            seen.append(entry)
-            super().__call__(entry)
-
-    monkeypatch.setattr("eigenmesh.report.page.Feed", Seen)
-    return seen
-
-
-def test_a_launch_shows_what_its_nodes_do(call, shown):
-    words = ("fit", "digits", "-k", 2, "--topology", "cycle", "--quiet")
-    done = call("launch", "--live", "--transport", "threads", "--nodes", 3, "--", *words)
+def test_a_launched_fit_shows_its_page(call):
+    words = ("fit", "digits", "-k", 2, "--topology", "cycle", "--quiet", "--live")
+    done = call("launch", "--transport", "threads", "--nodes", 3, "--", *words)
     assert done.exit_code == 0, done.output
     assert "watch it at http://127.0.0.1:" in done.output
-    assert isinstance(shown[0].event, Started)
-    assert shown[0].event.links == (("0", "1"), ("0", "2"), ("1", "2"))
-    assert shown[-1].event.converged
 
 
-def test_a_simulation_is_shown_in_virtual_seconds(call, shown, tmp_path):
+def test_a_simulation_is_shown_in_virtual_seconds(call, tmp_path):
     (tmp_path / "slow.toml").write_text("[links]\nlatency_ms = 2000\noverhead_ms = 0\n[sites]\nproduct_ms = 10\n")
     data = ("synthetic:kind=paper,d=8,k=2,gap=0.6,n=400", "--nodes", 4, "--topology", "cycle", "-k", 2)
     words = ("--conditions", "slow.toml", "--solvers", "block-krylov,tracked-subspace", "--tol", 1e-4, "--json")
-    done = call("simulate", *data, *words, "--report", "run.html", "--live", "--events", "e.jsonl")
+    done = call("simulate", *data, *words, "--events", "e.jsonl")
     assert done.exit_code == 0, done.output
+    assert call("watch", "e.jsonl", "--report", "run.html").exit_code == 0
     run = run_of((tmp_path / "run.html").read_text())["events"]
-    assert len(run) == len(shown) == len((tmp_path / "e.jsonl").read_text().splitlines())
+    assert len(run) == len((tmp_path / "e.jsonl").read_text().splitlines())
     trips = [(event["one"], event["other"], event["round_trip_s"]) for event in run if event["kind"] == "link_latency"]
     assert sorted(trips) == [("0", "1", 4.0), ("0", "3", 4.0), ("1", "2", 4.0), ("2", "3", 4.0)]
     starts = [number for number, event in enumerate(run) if event["kind"] == "started"]
@@ -136,15 +118,16 @@ def test_a_simulation_is_shown_in_virtual_seconds(call, shown, tmp_path):
         assert last["time_s"] == found["seconds"] > 20
 
 
-def test_a_rehearsal_shows_who_goes_and_comes_back(call, shown, tmp_path):
+def test_a_rehearsal_shows_who_goes_and_comes_back(call, tmp_path):
     (tmp_path / "network.toml").write_text(NETWORK)
     stated = '[sites]\nproduct_ms = 1\n[[kill]]\nsite = "oslo"\nat_s = 0.2\nrestart_after_s = 3\n'
     (tmp_path / "conditions.toml").write_text(stated)
     words = ("network.toml", "--conditions", "conditions.toml", "--features", 12, "--samples", "40,50,60")
-    done = call("site", "rehearse", *words, "--json", "--live", "--report", "run.html")
+    done = call("site", "rehearse", *words, "--json", "--events", "e.jsonl")
     assert done.exit_code == 0, done.output
+    assert call("watch", "e.jsonl", "--report", "run.html").exit_code == 0
     run, found = run_of((tmp_path / "run.html").read_text())["events"], json.loads(done.stdout)
-    assert len(run) == len(shown)
+    assert len(run) == len((tmp_path / "e.jsonl").read_text().splitlines())
     (lost,) = (event for event in run if event["kind"] == "lost")
     assert (lost["names"], lost["time_s"]) == (["oslo"], 0.2)
     back = [event["time_s"] for event in run if event["kind"] == "members"]
@@ -197,14 +180,10 @@ def test_the_page_of_a_peer_says_what_has_left_and_ends_with_ctrl_c(tmp_path, ca
     X = np.random.default_rng(0).standard_normal((60, 5)) * [5, 4, 3, 1, 1]
     names = ("oslo", "bergen", "tromso")
     with Mesh(tmp_path, {name: X[at::3] for at, name in enumerate(names)}, ring(names), n_components=2) as mesh:
-        mesh.start("bergen", "tromso")
-        mesh.start("oslo", options=("--live", "--report", str(tmp_path / "own.html")))
+        mesh.start()
         assert set(mesh.wait().values()) == {0}
-        assert "watch it at http://127.0.0.1:" in mesh.said("oslo")
-        assert f"wrote {tmp_path / 'own.html'}" in mesh.said("oslo")
         assert call("watch", mesh.folder("oslo") / "site.toml", "--report", "oslo.html").exit_code == 0
-        found, own = (run_of((tmp_path / name).read_text()) for name in ("oslo.html", "own.html"))
-        assert {**own, "repeat": None} == {**found, "repeat": None}
+        found = run_of((tmp_path / "oslo.html").read_text())
         assert found["components"]["bounds"] == mesh.numbers("oslo")["error_bounds"]
         assert "scores" not in found["components"]
         # As if all sites had samples like these.

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,24 +19,20 @@ import typer
 
 from eigenmesh.cli.fit import carry_out
 from eigenmesh.cli.messages import Messages
-from eigenmesh.cli.options import Live, option
-from eigenmesh.cli.output import Outputs, make_folder, require_report, title_of
+from eigenmesh.cli.options import option
+from eigenmesh.cli.output import Outputs, make_folder
 from eigenmesh.cli.process import NOT_CONVERGED, signals_interrupt
 from eigenmesh.cli.site_keys import make_network
-from eigenmesh.cli.watch import shown
+from eigenmesh.cli.watch import write_report
 from eigenmesh.data import load
 from eigenmesh.errors import InputError, MissingExtraError, TransportError, import_extra
 from eigenmesh.fitting import Request, Spread
-from eigenmesh.graphs import TOPOLOGIES
-from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
 from eigenmesh.metrics import sin_squared
 from eigenmesh.model import read_model
-from eigenmesh.report.pictures import require_picture
 from eigenmesh.report.tables import new_table
-from eigenmesh.solvers import SOLVERS
-from eigenmesh.words import canonical_name, readable_bytes
+from eigenmesh.words import readable_bytes
 
-DATA_SET = "digits"
+N_NODES, N_COMPONENTS = 20, 5
 # The rest is of the demo with peers.
 NAMES = ("oslo", "bergen", "tromso", "bodo", "voss", "hamar", "narvik", "molde", "alta", "lom", "vardo")
 COMPONENTS = 3
@@ -52,21 +49,7 @@ LIMIT_S = 300.0
 
 
 def demo(
-    components: Annotated[int, option(None, "K", "How many components.", "--components", "-k", min=1)] = 5,
-    nodes: Annotated[int, option(None, "M", "How many nodes.", min=1)] = 20,
-    topology: Annotated[str, option(None, "NAME", "Network: erdos_renyi, cycle, grid, star, ...")] = "erdos_renyi",
-    split: Annotated[
-        str, option(None, "NAME", "How digits are split over nodes: random, label, dirichlet:0.1, ...")
-    ] = "random",
-    solver: Annotated[str, option(None, "NAME", f"{', '.join(SOLVERS)}.")] = "block-krylov",
-    max_rounds: Annotated[int, option(None, "N", "Budget of neighbour exchanges.", min=1)] = DEFAULT_MAX_ROUNDS,
-    out: Annotated[Path, option(None, "FILE", "The picture, .png, .svg or .pdf; its folder is created.")] = Path(
-        "out/demo.png"
-    ),
-    report: Annotated[
-        Path | None, option(None, "FILE.html", "The report; by default next to the picture.", "--report")
-    ] = None,
-    live: Live = False,
+    out: Annotated[Path, option(None, "FOLDER", "Folder for picture and report; it is created.")] = Path("out"),
     peers: Annotated[
         int | None, option(None, "M", "Run M real processes with certificates instead, and kill one during the run.")
     ] = None,
@@ -83,46 +66,29 @@ def demo(
 
     - `eigenmesh demo --peers 5`
 
-    - `eigenmesh demo --topology cycle -k 3 --out cycle.svg`
-
-    - `eigenmesh demo --split label`
-
-    - `eigenmesh demo --solver fast-pca`
+    - `eigenmesh fit digits -k 3 --topology cycle --split label --plot digits.png` runs the same on another network
     """
-    messages = Messages.of(live=live)
+    messages, folder = Messages.of(), make_folder(out)
     if peers is not None:
-        page_file = require_report(report or make_folder(out.parent) / "peers-demo.html")
-        if not demo_with_peers(messages, peers, out.parent / "peers-demo", page_file):
-            raise typer.Exit(NOT_CONVERGED)
-        return
-    topology = canonical_name("topology", topology, TOPOLOGIES)
-    request = Request.parse(n_components=components, solver=solver, max_rounds=max_rounds, random_state=0)
-    if report is not None:
-        # Checked before any folder is created.
-        require_report(report)
-    picture = _picture_path(out)
-    page_file = require_report(report or out.with_suffix(".html"))
-    shown = None if isinstance(picture, MissingExtraError) else picture
-    problem = Spread(topology, nodes, split=split).of_words([DATA_SET])
-    with messages.page(title_of(problem)) as page:
-        truth = _pooled_eigenvectors(
-            np.concatenate([block.read(slice(None)) for block in problem.shards.blocks]), components
-        )
-        outputs = Outputs(None, None, shown, None, page_file)
-        converged = carry_out(messages, outputs, page, request, problem, {}, truth)
-        if isinstance(picture, MissingExtraError):
-            messages.alert(f"no picture: {picture}", style="yellow")
+        converged = demo_with_peers(messages, peers, folder / "peers-demo", folder / "peers-demo.html")
+    else:
+        converged = demo_of_nodes(messages, folder / "demo.png", folder / "demo.html")
     if not converged:
         raise typer.Exit(NOT_CONVERGED)
 
 
-def _picture_path(path: Path) -> Path | MissingExtraError:
-    """Create the folder and return the path; if matplotlib is missing, the error: the demo runs without a picture."""
-    make_folder(path.parent)
+def demo_of_nodes(messages: Messages, picture: Path, report: Path) -> bool:
+    """Run simulated nodes, and write the report and, with matplotlib, the picture; True if they converged."""
+    outputs = Outputs(None, None, picture, None, report)
     try:
-        return require_picture(path)
+        outputs.check([])
     except MissingExtraError as error:
-        return error
+        messages.alert(f"no picture: {error}", style="yellow")
+        outputs = replace(outputs, picture=None)
+    request = Request.parse(n_components=N_COMPONENTS, solver="block-krylov", random_state=0)
+    problem = Spread("erdos_renyi", N_NODES).of_words(["digits"])
+    truth = _pooled_eigenvectors(load("digits").X, N_COMPONENTS)
+    return carry_out(messages, outputs, None, request, problem, {}, truth)
 
 
 def _pooled_eigenvectors(samples: np.ndarray, n_components: int) -> np.ndarray:
@@ -134,7 +100,7 @@ def _pooled_eigenvectors(samples: np.ndarray, n_components: int) -> np.ndarray:
 def demo_with_peers(messages: Messages, n_peers: int, folder: Path, report: Path) -> bool:
     """Run a network of sites, kill one and start it again; True if all sites find the components of the pooled data.
 
-    The page and the report are those of a neighbour of the killed site.
+    The report is that of a neighbour of the killed site.
     """
     import_extra("cryptography", "peers", "a demo with peers")
     if not 3 <= n_peers <= len(NAMES):
@@ -143,9 +109,10 @@ def demo_with_peers(messages: Messages, n_peers: int, folder: Path, report: Path
     messages.print(
         f"{n_peers} sites in {folder}, in a ring, each with a key, a certificate and its part of 1,797 images."
     )
-    with shown(messages, folder / sites.names[n_peers // 2 - 1] / "site.toml", report):
-        _run(messages, sites)
-        return sites.compare()
+    _run(messages, sites)
+    found = write_report(folder / sites.names[n_peers // 2 - 1] / "site.toml", report)
+    messages.print(f"wrote {found}")
+    return sites.compare()
 
 
 @signals_interrupt()

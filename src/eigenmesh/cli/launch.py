@@ -17,12 +17,10 @@ from typing import IO, Annotated
 
 import typer
 
-from eigenmesh.cli import options
-from eigenmesh.cli.messages import NODES_FOLDER, PROGRESS_FILE, Messages
+from eigenmesh.cli.messages import NODES_FOLDER
 from eigenmesh.cli.options import argument, option
-from eigenmesh.cli.process import INTERRUPTED, signals_interrupt
+from eigenmesh.cli.process import INTERRUPTED, alert, signals_interrupt
 from eigenmesh.errors import InputError
-from eigenmesh.events import EventReader, Listener
 from eigenmesh.transports import TRANSPORTS
 from eigenmesh.words import canonical_name
 
@@ -35,14 +33,11 @@ TransportToStart = Annotated[str, option(None, "|".join(LAUNCHERS), TRANSPORT_HE
 COMMAND = "fit"
 # Environment variable that marks all processes of one launch, so that all of them are ended.
 MARK = "EIGENMESH_LAUNCH"
-POLL_S = 0.2
 # How long processes may take to end after SIGTERM.
 GRACE_S = 5.0
 
 
-def launch(
-    words: Words, nodes: NodesToStart = 4, transport: TransportToStart = "mpi", live: options.Live = False
-) -> None:
+def launch(words: Words, nodes: NodesToStart = 4, transport: TransportToStart = "mpi") -> None:
     """Start M nodes on this machine, each a process (or a thread) with its own part of the data, and wait for them.
 
     Node 0 prints the result. If one node fails or is killed, all nodes end, and this command ends with the exit status
@@ -54,7 +49,7 @@ def launch(
 
     - `eigenmesh launch --nodes 4 --transport torch -- fit site-{rank}.npy --out pca.npz`
 
-    - `eigenmesh launch --live -- fit digits`
+    - `eigenmesh launch -- fit digits --live`
 
     - `eigenmesh launch --nodes 5 --transport threads -- fit samples.npy --topology cycle`
     """
@@ -71,10 +66,7 @@ def launch(
     # Without this, the BLAS threads of all processes would compete for the cores.
     environment = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // nodes)), **kind.environment, **os.environ}
     with tempfile.TemporaryDirectory(prefix="eigenmesh-") as folder:
-        processes = Processes(command, environment, Path(folder))
-        messages = Messages.of(quiet="--quiet" in words or "-q" in words, live=live)
-        with messages.page(f"{nodes} nodes ({transport})") as page:
-            status = processes.run(messages, page)
+        status = Processes(command, environment, Path(folder)).run()
     if status:
         raise typer.Exit(status)
 
@@ -84,17 +76,14 @@ class Processes:
 
     def __init__(self, command: Sequence[str], environment: dict[str, str], folder: Path) -> None:
         self.command, self.folder, self.mark = list(command), folder, uuid.uuid4().hex
-        self.progress = folder / "progress"
         self._silenced = threading.Event()
         self.environment = {**environment, MARK: self.mark, NODES_FOLDER: str(folder)}
 
-    def run(self, messages: Messages, page: Listener | None = None) -> int:
+    def run(self) -> int:
         """Start the processes, pass on their output and wait; end them on an interrupt. Returns the exit status."""
-        watched = page is not None or (messages.notices.is_terminal and not messages.quiet)
-        environment = {**self.environment, **({PROGRESS_FILE: str(self.progress)} if watched else {})}
         starter = subprocess.Popen(
             self.command,
-            env=environment,
+            env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -102,15 +91,14 @@ class Processes:
             errors="replace",
             start_new_session=True,
         )
-        nothing: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         with signals_interrupt():
             try:
-                with self._passed_on(starter), _watched(messages, page, self.progress) if watched else nothing:
+                with self._passed_on(starter):
                     status = starter.wait()
             except KeyboardInterrupt:
                 # The starter's own messages about being ended would only confuse.
                 self._silenced.set()
-                messages.alert("interrupted.", style="yellow")
+                alert("interrupted.", style="yellow")
                 status = INTERRUPTED
             finally:
                 self._end(starter)
@@ -177,30 +165,3 @@ def marked(mark: str) -> list[int]:
             if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
                 found.append(int(folder.name))
     return [process for process in found if process != os.getpid()]
-
-
-@contextlib.contextmanager
-def _watched(messages: Messages, page: Listener | None, progress: Path) -> Iterator[None]:
-    """Show the events that node 0 writes, as live progress and on the page."""
-    stop, reader = threading.Event(), EventReader(progress)
-
-    def follow() -> None:
-        with contextlib.ExitStack() as stack:
-            listeners: list[Listener] | None = None
-            ends = False
-            while not ends:
-                ends = stop.wait(POLL_S)
-                for entry in reader.new():
-                    if listeners is None:
-                        shown = (page, stack.enter_context(messages.progress()))
-                        listeners = [one for one in shown if one is not None]
-                    for listener in listeners:
-                        listener(entry)
-
-    follower = threading.Thread(target=follow, daemon=True)
-    follower.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        follower.join(GRACE_S)

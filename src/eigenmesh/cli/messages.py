@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from eigenmesh.cli.process import BAD_INPUT, warnings_shown
 from eigenmesh.errors import EigenmeshError
-from eigenmesh.events import Entry, EventLog, JsonlWriter, Listener, Record, Started, event_log
+from eigenmesh.events import Entry, EventLog, Listener, Record, Started, event_log
 from eigenmesh.fitting import largest_loadings
 from eigenmesh.report.tables import components_table, live_progress, loadings_table, traffic_table
 from eigenmesh.settings import SETTINGS
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 # Seconds between two lines of progress if the output is not a terminal.
 LINE_EVERY_S = 10.0
 
-# Environment variable: the file to which node 0 of a launch writes its progress, for the launcher to show.
-PROGRESS_FILE = "EIGENMESH_PROGRESS"
 # Environment variable: the folder in which every launched node records its PID, because mpiexec and torchrun may name a
 # failed process only by that.
 NODES_FOLDER = "EIGENMESH_NODES"
@@ -138,12 +136,7 @@ class Messages:
     @contextmanager
     def progress(self) -> Iterator[Listener | None]:
         """A listener that shows the progress of a run: a live line in a terminal, otherwise one line every 10 s."""
-        # A launched node 0 writes its events to a file, for the launcher to show; the other nodes show nothing.
-        followed = None if self.notices.quiet else os.environ.get(PROGRESS_FILE)
-        if followed is not None:
-            with JsonlWriter(followed) as writer:
-                yield writer
-        elif self.quiet:
+        if self.quiet:
             yield None
         elif self.notices.is_terminal:
             with live_progress(self.notices) as show:

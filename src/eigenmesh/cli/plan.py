@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from eigenmesh.averaging import Tree
 from eigenmesh.cli import options
 from eigenmesh.cli.messages import Messages
 from eigenmesh.cli.output import facts_of
-from eigenmesh.cli.simulate import DEFAULT_SOLVERS, conditions_of, in_order, solvers_named
-from eigenmesh.errors import InputError
 from eigenmesh.fitting import Request, Spread
 from eigenmesh.fitting import plan as make_plan
-from eigenmesh.rehearsal.simulation import simulate as run_in_virtual_time
 from eigenmesh.report.tables import facts_table, plan_table
 
 
@@ -25,7 +20,6 @@ def plan(
     where: options.Where,
     method: options.Method,
     seed: options.Seed = 0,
-    conditions: options.ConditionsPath = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Show every averaging, not only each solver's best.")
     ] = False,
@@ -40,29 +34,13 @@ def plan(
     - `eigenmesh plan digits -k 5 --nodes 20`
 
     - `eigenmesh plan samples.npy -k 10 --topology cycle --costs latency_ms=80,bandwidth_mbit=10`
-
-    - `eigenmesh plan samples.npy -k 10 --conditions conditions.toml` also simulates solvers that wait for each other
-      and solvers that do not, under these latencies, losses, speeds and outages, and says which is the quickest.
     """
     messages = Messages.of()
     request = Request.parse(**method, random_state=seed)
     with messages.waiting("reading the data"):
         problem = Spread(**where, seed=request.layout_seed).of_words(data, table)
-    under = None if conditions is None else conditions_of(problem, conditions)
-    if under is not None and (request.masked or not isinstance(request.n_components, int)):
-        raise InputError(
-            "--conditions needs a whole number for --components and --privacy open; change these, or leave it out."
-        )
     with messages.waiting("planning") as sign:
         planned = make_plan(request, problem, report=None if sign is None else sign.update)
     messages.print(facts_table({**facts_of(problem, planned.n_samples), "components": f"{planned.n_components:g}"}))
     messages.print(plan_table(planned, everything))
     messages.print(f"{planned.reason} Forecast from {planned.rehearsed_on}.")
-    if under is not None:
-        names, given = under
-        asked = replace(request, averaging=Tree())
-        found = {}
-        for each in solvers_named(DEFAULT_SOLVERS, request.tol):
-            with messages.waiting(f"simulating {each.name}"):
-                found[each.name] = run_in_virtual_time(replace(asked, solver=each), problem, given, names, seed=seed)
-        messages.print(in_order(found))

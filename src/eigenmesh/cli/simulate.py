@@ -12,10 +12,10 @@ import typer
 from eigenmesh.cli import options
 from eigenmesh.cli.messages import Messages
 from eigenmesh.cli.options import METHOD, option, parse_solvers
-from eigenmesh.cli.output import Outputs, facts_of, save_page, title_of
+from eigenmesh.cli.output import Outputs, facts_of
 from eigenmesh.cli.process import NOT_CONVERGED
 from eigenmesh.errors import InputError
-from eigenmesh.events import Entry, EventLog, event_log
+from eigenmesh.events import EventLog, event_log
 from eigenmesh.experiments.figures import seconds_picture
 from eigenmesh.experiments.problems import leading_eigenvectors, pooled_covariance
 from eigenmesh.fitting import NodeData, Request, Spread, prepare
@@ -53,8 +53,6 @@ def simulate(
     seed: options.Seed = 0,
     plot: options.PictureFile = None,
     events: options.EventsFile = None,
-    report: options.ReportFile = None,
-    live: options.Live = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Run solvers on data in virtual time: how long each takes, how much it sends, and how accurate it is.
@@ -62,6 +60,8 @@ def simulate(
     The file of conditions describes links and machines; there, nodes are called 0, 1, 2, ..., or like their files.
     **block-krylov** sums over a tree and **tracked-subspace** mixes, both in rounds that wait for every message;
     **deadlines** closes a round after a tick; **asynchronous** has no rounds.
+
+    **eigenmesh watch** shows a file of **--events** as a page.
 
     Exit status: 1 if a certificate does not reach the tolerance.
 
@@ -71,8 +71,8 @@ def simulate(
 
     - `eigenmesh simulate a.csv b.csv c.csv --topology cycle --solvers block-krylov,asynchronous`
     """
-    messages = Messages.of(live=live)
-    Outputs(None, None, plot, events, report).check(data)
+    messages = Messages.of()
+    Outputs(None, None, plot, events).check(data)
     chosen = solvers_named(solvers, tol)
     request = Request.parse(
         n_components=components or options.DEFAULT_COMPONENTS,
@@ -90,30 +90,25 @@ def simulate(
         prepared = prepare(request, problem)
         pooled = pooled_covariance(prepared.covariance, prepared.facts.n_nodes)
         _, truth = leading_eigenvectors(pooled, int(prepared.n_components))
-    title = f"{title_of(problem)}, in virtual time"
-    facts, found, entries = facts_of(problem, prepared.moments.n_samples), {}, list[Entry]()
-    with messages.page(title) as page:
-        with event_log(events, page, entries.append) as log:
-            at_start = EventLog(*log.listeners, clock=lambda: 0.0)
-            for latency in under.latencies:
-                at_start.emit(latency)
-            for solver in chosen:
-                with messages.waiting(f"simulating {solver.name}"):
-                    asked = replace(request, solver=solver)
-                    result = run_in_virtual_time(asked, problem, under, names, truth, seed, log.listeners)
-                    found[solver.name] = result
-        if plot is not None:
-            _draw(plot, problem, found)
-        if report is not None:
-            save_page(report, title, entries, facts=facts)
-        if as_json:
-            typer.echo(json.dumps({name: _numbers(each) for name, each in found.items()}, indent=2))
-        else:
-            messages.print(facts_table(facts))
-            _print_tables(messages, found)
-            messages.print(in_order(found))
-        for path in filter(None, (plot, report, events)):
-            messages.alert(f"wrote {path}", style="none")
+    found = {}
+    with event_log(events) as log:
+        at_start = EventLog(*log.listeners, clock=lambda: 0.0)
+        for latency in under.latencies:
+            at_start.emit(latency)
+        for solver in chosen:
+            with messages.waiting(f"simulating {solver.name}"):
+                asked = replace(request, solver=solver)
+                found[solver.name] = run_in_virtual_time(asked, problem, under, names, truth, seed, log.listeners)
+    if plot is not None:
+        _draw(plot, problem, found)
+    if as_json:
+        typer.echo(json.dumps({name: _numbers(each) for name, each in found.items()}, indent=2))
+    else:
+        messages.print(facts_table(facts_of(problem, prepared.moments.n_samples)))
+        _print_tables(messages, found)
+        messages.print(in_order(found))
+    for path in filter(None, (plot, events)):
+        messages.alert(f"wrote {path}", style="none")
     converged = all(each.result is not None and each.result.converged for each in found.values())
     raise typer.Exit(0 if converged else NOT_CONVERGED)
 

@@ -11,10 +11,10 @@ import typer
 from eigenmesh.cli import options
 from eigenmesh.cli.messages import Messages, plain_errors
 from eigenmesh.cli.options import OUTPUT, argument, option
-from eigenmesh.cli.output import Outputs, save_page
+from eigenmesh.cli.output import Outputs
 from eigenmesh.cli.process import ENDED, NOT_CONVERGED, PARKED
 from eigenmesh.errors import InputError, import_extra
-from eigenmesh.events import Entry, event_log
+from eigenmesh.events import event_log
 from eigenmesh.rehearsal import Conditions, read_conditions
 from eigenmesh.rehearsal.conditions import EXAMPLE
 from eigenmesh.rehearsal.fits import made_up
@@ -46,15 +46,13 @@ def rehearse(
     gap: Gap = 0.8,
     seed: SeedOption = 0,
     events: options.EventsFile = None,
-    report: options.ReportFile = None,
-    live: options.Live = False,
     as_json: options.AsJson = False,
     example: Example = False,
 ) -> None:
     """Simulate a run of sites in virtual time: how long it would take, how it would end, who would wait for whom.
 
-    All sites run in this process, with the real protocol and the real solver on made-up samples; nothing is sent. A
-    page or a report shows what one of the sites would see, in virtual seconds.
+    All sites run in this process, with the real protocol and the real solver on made-up samples; nothing is sent.
+    **--events** writes what one of the sites would see, in virtual seconds, and **eigenmesh watch** shows it as a page.
 
     Exit status: the most serious exit status of a peer, over all sites that are not killed.
 
@@ -70,24 +68,20 @@ def rehearse(
     import_extra("cryptography", "peers", "eigenmesh site rehearse")
     if network is None:
         raise InputError("no network file; give one, such as eigenmesh site rehearse network.toml.")
-    messages = Messages.of(live=live)
-    Outputs(None, None, None, events, report).check([str(network)])
+    messages = Messages.of()
+    Outputs(None, None, None, events).check([str(network)])
     described = read_network_file(network)
     sites, edges = described.names, described.edges
     under = Conditions.usual(sites, edges) if conditions is None else read_conditions(conditions, sites, edges)
     tables = made_up(described, features, _sizes(samples, sites), gap, seed)
-    title, entries = f"Rehearsal of {network}", list[Entry]()
-    with messages.page(title) as page:
-        with messages.waiting("rehearsing"), event_log(events, page, entries.append) as log:
-            found = forecast(described, under, dict(zip(sites, tables, strict=True)), seed, log.listeners)
-        if report is not None:
-            save_page(report, title, entries, facts=_facts(found))
-        if as_json:
-            typer.echo(json.dumps(_numbers(found), indent=2))
-        else:
-            _print_forecast(messages, found)
-        for path in filter(None, (report, events)):
-            messages.alert(f"wrote {path}", style="none")
+    with messages.waiting("rehearsing"), event_log(events) as log:
+        found = forecast(described, under, dict(zip(sites, tables, strict=True)), seed, log.listeners)
+    if as_json:
+        typer.echo(json.dumps(_numbers(found), indent=2))
+    else:
+        _print_forecast(messages, found)
+    if events is not None:
+        messages.alert(f"wrote {events}", style="none")
     statuses = {STATUS.get(site.end, ENDED) for site in found.sites.values()}
     raise typer.Exit(next(status for status in BY_SEVERITY if status in statuses))
 

@@ -22,7 +22,6 @@ from rich.text import Text
 
 from eigenmesh.cli import options
 from eigenmesh.cli.messages import LINE_EVERY_S, Messages, plain_errors
-from eigenmesh.cli.output import require_report
 from eigenmesh.cli.process import CANNOT_RESUME, ENDED, NOT_CONVERGED, PARKED, interrupt
 from eigenmesh.errors import CannotResumeError, DisagreementError, ParkedError, TransportError, import_extra
 from eigenmesh.words import one_line, readable_bytes
@@ -47,14 +46,7 @@ REFUSALS = ("refused a TLS handshake", "refused ")
 
 
 @plain_errors()
-def run(
-    site: options.SiteFile,
-    quiet: options.Quiet = False,
-    fresh: Fresh = False,
-    follow: Follow = None,
-    report: options.ReportFile = None,
-    live: options.Live = False,
-) -> None:
+def run(site: options.SiteFile, quiet: options.Quiet = False, fresh: Fresh = False, follow: Follow = None) -> None:
     """Take part in a run as one site; its samples stay where they are.
 
     The peer calls its neighbours, or waits for their calls, over mutual TLS; all sites must have the same settings of
@@ -74,13 +66,9 @@ def run(
 
     - `eigenmesh site run hospital-a/site.toml --follow hospital-a/arrivals`
 
-    - `eigenmesh site run hospital-a/site.toml --live --report run.html`
-
-    - `eigenmesh site status hospital-a/site.toml`
+    - `eigenmesh watch hospital-a/site.toml`, at any time, shows the run on a page
     """
-    messages = Messages.of(quiet, live=live)
-    if report is not None:
-        require_report(report)
+    messages = Messages.of(quiet)
     import_extra("cryptography", "peers", "eigenmesh site run")
     from eigenmesh.sites import read_site
 
@@ -93,26 +81,12 @@ def run(
             take_part = (
                 _once(messages, described, fresh) if follow is None else _followed(messages, site, follow, fresh)
             )
-        with _page(messages, site, report):
-            with logged(described.out.folder / "peer.log"), _shown(messages) as show:
-                outcome = take_part(show)
-            # Before the end of the page, which stays until Ctrl-C.
-            if outcome is not None:
-                _print_outcome(messages, outcome)
-    if outcome is not None and not outcome.converged:
-        raise typer.Exit(NOT_CONVERGED)
-
-
-@contextmanager
-def _page(messages: Messages, site: Path, report: Path | None) -> Iterator[None]:
-    """Show the run on a page or write its report, if asked for; otherwise nothing that a page needs is imported."""
-    if not messages.live and report is None:
-        yield
-        return
-    from eigenmesh.cli.watch import shown
-
-    with shown(messages, site, report):
-        yield
+        with logged(described.out.folder / "peer.log"), _shown(messages) as show:
+            outcome = take_part(show)
+    if outcome is not None:
+        _print_outcome(messages, outcome)
+        if not outcome.converged:
+            raise typer.Exit(NOT_CONVERGED)
 
 
 def _once(messages: Messages, site: Site, fresh: bool) -> Callable[..., Outcome | None]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 import time
-import webbrowser
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -21,8 +19,6 @@ from eigenmesh.events import Ended, Entry, EventReader, Planned
 from eigenmesh.model import read_model
 from eigenmesh.report.page import LOOPBACK, Feed, PageServer, fate_of, follow
 
-logger = logging.getLogger(__name__)
-
 EVENTS_FILE = "events.jsonl"
 # Pause before the audit is summarised again, as a multiple of the time that a summary took.
 REST = 20.0
@@ -30,9 +26,6 @@ REST = 20.0
 RunPath = Annotated[Path, argument("RUN", "A site.toml, a peer's out folder, or a file of --events.")]
 Port = Annotated[int, option(None, "PORT", "Port of the page; 0 for any free one.", min=0, max=65535)]
 Host = Annotated[str, option(None, "ADDRESS", "With any but 127.0.0.1, other machines can reach the page.")]
-Opened = Annotated[bool, option(None, None, "Open the page in a browser.", "--open")]
-
-
 Report = Annotated[
     Path | None,
     option(None, "FILE.html", "Write the page in its current state to one file, instead of serving it.", "--report"),
@@ -40,7 +33,7 @@ Report = Annotated[
 
 
 @plain_errors()
-def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, opened: Opened = False, report: Report = None) -> None:
+def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, report: Report = None) -> None:
     """Serve a page on this machine that shows a run: the network, the certified bound, traffic, who waits for whom.
 
     It reads files that the run writes, and does not disturb the run. It can be started before the run, or long after
@@ -50,17 +43,15 @@ def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, opened: Opened = 
 
     - `eigenmesh watch hospital-a/site.toml`
 
-    - `eigenmesh watch run.jsonl --open`
+    - `eigenmesh watch run.jsonl`
 
     - `eigenmesh watch hospital-a/site.toml --report run.html`
     """
     messages = Messages.of()
     if report is not None:
-        require_report(report)
-    source = _source(run)
-    if report is not None:
-        messages.print(f"wrote {_write(report, source)}")
+        messages.print(f"wrote {write_report(run, require_report(report))}")
         return
+    source = _source(run)
     if host != LOOPBACK:
         messages.alert("anybody who can reach this machine and knows the address can see the page.", style="yellow")
     feed, stop = Feed(), threading.Event()
@@ -68,51 +59,8 @@ def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, opened: Opened = 
         messages.print(f"watch it at {server.address}")
         if not EventReader(source.events).new():
             messages.alert(f"waiting for the run: there is no event in {source.events} yet.", style="yellow")
-        if opened:
-            webbrowser.open(server.address)
         with suppress(KeyboardInterrupt):
             source.follow(feed, stop)
-
-
-@contextmanager
-def shown(messages: Messages, run: Path, report: Path | None) -> Iterator[None]:
-    """Show the run inside on a page, if live; write its report however it ends, if there is a path."""
-    source = _source(run)
-    with messages.page(source.title) as feed, _followed(source, feed):
-        try:
-            yield
-        finally:
-            if report is not None:
-                try:
-                    messages.print(f"wrote {_write(report, source)}")
-                except (EigenmeshError, OSError) as error:
-                    # Not raised, because that would hide how the run itself ended.
-                    messages.alert(f"no report: {error}", style="yellow")
-
-
-@contextmanager
-def _followed(source: WatchedRun, feed: Feed | None) -> Iterator[None]:
-    """Send the events of a run to a feed, in another thread."""
-    if feed is None:
-        yield
-        return
-    stop = threading.Event()
-
-    def work() -> None:
-        try:
-            source.follow(feed, stop)
-        except Exception:
-            # The run goes on; the page says that it is no longer updated.
-            logger.exception("the page is no longer updated")
-            feed.close()
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 class WatchedRun(NamedTuple):
@@ -140,8 +88,9 @@ class WatchedRun(NamedTuple):
         return [] if planned is None else [Entry(at_s, planned)]
 
 
-def _write(report: Path, source: WatchedRun) -> Path:
-    """Write the report of the events so far."""
+def write_report(run: Path, report: Path) -> Path:
+    """Write the page of a run in its current state to a file."""
+    source = _source(run)
     entries = EventReader(source.events).new()
     if not entries:
         raise InputError(f"there is no event in {source.events} yet; start the run first.")
