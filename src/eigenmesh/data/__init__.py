@@ -103,6 +103,7 @@ __all__ = [
     "LabelSplit",
     "Missing",
     "Moments",
+    "Pooled",
     "RandomSplit",
     "Scaling",
     "Shards",
