@@ -71,11 +71,6 @@ def test_distributed_oja_takes_the_published_steps(k):
     assert sent.messages == TICKS * 4 * 2 * M
 
 
-def test_mixing_on_a_complete_graph_is_an_exact_average():
-    mixed, exact = (last(DistributedOja(3.0, 20, mixes=mixes), stream("complete"))[0] for mixes in (1, None))
-    assert np.allclose(mixed, exact, atol=1e-12)
-
-
 def test_partial_fit_gives_the_components_of_all_samples():
     given = stream()
     estimate, _ = last(EveryBatch(10), given)

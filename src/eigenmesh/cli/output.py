@@ -36,13 +36,11 @@ MOST_COMPONENTS, MOST_LOADINGS, MOST_POINTS = 12, 10, 1500
 
 
 def make_folder(folder: Path) -> Path:
-    """Create the folder of --out and its parents; it may exist."""
+    """Create a folder for output and its parents; it may exist."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UnreadableFileError(
-            f"cannot create the folder {folder}: {error.strerror}; choose another --out."
-        ) from error
+        raise UnreadableFileError(f"cannot create the folder {folder}: {error.strerror}; choose another.") from error
     return folder
 
 

@@ -98,7 +98,7 @@ def reproduce(
     # matplotlib is needed only at the end; if it is missing, fail now.
     matplotlib("figure")
     make_folder(out)
-    store = Store.open(cache or out / "cache")
+    store = Store(make_folder(cache or out / "cache"))
     runs = {experiment.name: runs_of(experiment, trials, seed) for experiment in experiments}
     results, missing = _carry_out(messages, runs, store, jobs or usable_cores())
     chapters = [_chapter(experiment, results, missing) for experiment in experiments]
@@ -177,7 +177,7 @@ def _print_tables(messages: Messages, chapters: Sequence[Chapter]) -> None:
         for result in chapter.panels:
             if result.rows:
                 title = f"{experiment.name}, {result.panel.title}"
-                messages.print(figures.cost_table(result.rows, "rounds", title, settings=experiment.name in OWN))
+                messages.print(figures.cost_table(result.rows, "rounds", title))
         if chapter.findings:
             messages.print(experiment.title)
             messages.print(figures.claims_table(chapter.findings))
@@ -198,11 +198,8 @@ def _write(out: Path, what: str, chapters: Sequence[Chapter], about: dict[str, s
         for file_name, text in texts.items():
             save_text(out / file_name, text)
             written.append(out / file_name)
-    if what in OWN:
-        html = pages.unlike_page(OWN[what][0], chapters[0], about)
-    else:
-        html = pages.figures_page("The experiments of the FAST-PCA paper, run again", chapters, about)
-    save_text(out / f"{what}.html", html)
+    title = OWN[what][0] if what in OWN else "The experiments of the FAST-PCA paper, run again"
+    save_text(out / f"{what}.html", pages.experiments_page(title, chapters, about))
     return [*written, out / f"{what}.html"]
 
 

@@ -218,13 +218,9 @@ class JudgedClaim:
         return combined([evidence.verdict for evidence in self.equal]) if self.equal else None
 
     @property
-    def depends_on_counting(self) -> bool:
-        """Whether the claim is less supported when every matrix is counted."""
-        equal = self.equal_verdict
-        return equal is not None and _RANK[equal] > _RANK[self.verdict]
-
-
-_RANK = {ClaimVerdict.HOLDS: 0, ClaimVerdict.PARTLY: 1, ClaimVerdict.OPEN: 1, ClaimVerdict.FAILS: 2}
+    def evidence(self) -> dict[str, tuple[Evidence, ...]]:
+        """The evidence by the unit in which costs are counted."""
+        return {PAPER_UNIT: self.paper, EQUAL_UNIT: self.equal}
 
 
 def combined(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:

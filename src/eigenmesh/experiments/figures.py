@@ -8,10 +8,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from rich import box
 from rich.table import Table
 
-from eigenmesh.experiments.claims import NEVER, CostRow, JudgedClaim, Line, cell, line_of
+from eigenmesh.experiments.claims import NEVER, CostRow, JudgedClaim, Line, cell, line_of, problems_solved
 from eigenmesh.experiments.runs import TARGETS, UNITS, goal
 from eigenmesh.experiments.streams import OUR_STREAM, STREAM_UNITS, StreamPanel, StreamRow
 from eigenmesh.report.pictures import TEXT_SIZE, draw_frame, new_figure, set_heading, write_figure
@@ -104,12 +103,9 @@ def errors_picture(panels: Sequence[Axis], title: str = "", columns: int = 2) ->
 
 def panel_svg(panel: Axis) -> bytes:
     """One panel with a legend, as an SVG that looks the same on every machine."""
-    figure = new_figure(5.6, 5.0)
-    draw_errors(figure.subplots(), panel)
-    figure.legend(ncols=3 if len(panel.lines) > 4 else 2, **_LEGEND)
     content = io.BytesIO()
     # Letters as outlines, because readers may not have the font.
-    write_figure(figure, content, "svg", fonttype="path")
+    write_figure(errors_picture([panel]), content, "svg", fonttype="path")
     return content.getvalue()
 
 
@@ -176,19 +172,14 @@ def seconds_picture(curves: Mapping[str, np.ndarray], title: str, subtitle: str)
 # Tables of experiments for the terminal.
 
 
-def cost_table(rows: Sequence[CostRow], unit: str, title: str = "", settings: bool = True) -> Table:
-    """One row per method: its cost to reach each target, and its smallest error; ``settings``: with their column."""
+def cost_table(rows: Sequence[CostRow], unit: str, title: str = "") -> Table:
+    """One row per method: its settings, its cost to reach each target, and its smallest error."""
     heading = f"{title}: {unit} to an error of" if title else f"{unit.capitalize()} to an error of"
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", title=heading, title_justify="left", padding=(0, 1, 0, 0))
-    table.add_column("method", no_wrap=True)
-    if settings:
-        table.add_column("settings", overflow="fold")
-    for heading in (*map(goal, TARGETS), "least"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        words = [row.method.words] if settings else []
-        table.add_row(row.method.label, *words, *cost_cells(row, unit), f"{row.floor:.1e}")
-    table.caption, table.caption_justify = cost_caption(rows, unit) or None, "left"
+    looks: Any = {"title": heading, "title_justify": "left", "caption_justify": "left"}
+    cells = [[row.method.label, row.method.words, *cost_cells(row, unit), f"{row.floor:.1e}"] for row in rows]
+    table = new_table("method", "settings", *map(goal, TARGETS), "least", left=2, rows=cells, narrow=True, **looks)
+    table.columns[1].no_wrap, table.columns[1].overflow = False, "fold"
+    table.caption = cost_caption(rows, unit) or None
     return table
 
 
@@ -224,6 +215,23 @@ def claims_table(findings: Sequence[JudgedClaim]) -> Table:
     return new_table("claim", "as the paper counts", "counting every matrix", left=3, rows=rows)
 
 
+def evidence_table(findings: Sequence[JudgedClaim]) -> Table:
+    """One row per claim, panel and way to count: the numbers behind the verdict."""
+    counted = [(one.claim, unit, each) for one in findings for unit, each in one.evidence.items()]
+    rows = [(claim, unit, one.panel, one.verdict.value, one.words) for claim, unit, each in counted for one in each]
+    return new_table("claim", "counted in", "panel", "verdict", "numbers", left=5, rows=rows)
+
+
+def solved_table(tables: Sequence[Sequence[CostRow]]) -> Table:
+    """One row per method: the number of problems that reached each target, and the median of their rounds."""
+    rows = [
+        (label, *(f"{count} of {len(tables)}" + (f" ({rounds:,.0f})" if count else "") for count, rounds in each))
+        for label, each in problems_solved(tables).items()
+    ]
+    title = f"Of {len(tables)} problems, with the best setting of a grid for each (median of rounds)"
+    return new_table("method", *(f"to {goal(target)}" for target in TARGETS), left=1, rows=rows, title=title)
+
+
 # Experiments on streams of samples: table of the final errors and costs, and picture.
 
 
@@ -241,23 +249,18 @@ class StreamResult(NamedTuple):
     rows: Sequence[StreamRow]
 
 
-def streaming_cells(result: StreamResult) -> list[list[str]]:
+def streaming_table(result: StreamResult) -> Table:
     """One row per method: medians at the end of the stream, and their ratios to those of ``partial_fit``."""
     ours = next(row for row in result.rows if row.method.label == OUR_STREAM)
-    cells = []
+    rows = []
     for row in result.rows:
         error, messages, sent = (row.at_end(what) for what in ("error", "messages", "bytes"))
         ratios = [f"{error / ours.at_end('error'):.3g}", f"{messages / ours.at_end('messages'):.3g}"]
         numbers = [f"{error:.2e}", f"{messages:,.0f}", readable_bytes(sent), *ratios]
-        cells.append([row.method.label, row.method.words, *numbers])
-    return cells
-
-
-def streaming_table(result: StreamResult) -> Table:
-    """The table of a panel of streams, for the terminal."""
-    rows = [(cells[0], *cells[2:]) for cells in streaming_cells(result)]
-    looks: Any = {"title": result.panel.title, "title_justify": "left"}
-    return new_table(HEADINGS[0], *HEADINGS[2:], left=1, rows=rows, **looks)
+        rows.append([row.method.label, row.method.words, *numbers])
+    table = new_table(*HEADINGS, left=2, rows=rows, title=result.panel.title, title_justify="left")
+    table.columns[1].overflow = "fold"
+    return table
 
 
 def streaming_picture(results: Sequence[StreamResult]) -> Figure:

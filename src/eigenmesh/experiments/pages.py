@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 
-from eigenmesh.experiments import claims, figures, streams
-from eigenmesh.experiments.claims import ClaimVerdict, CostRow, Evidence, JudgedClaim, Line
-from eigenmesh.experiments.experiment import Experiment, Panel
-from eigenmesh.experiments.runs import TARGETS, goal
+from rich.table import Table
 
-GROUPS = (
-    ("the paper's unit, which is the rounds", claims.PAPER_UNIT),
-    ("matrices", claims.EQUAL_UNIT),
-    ("payload", "bytes"),
-)
+from eigenmesh.experiments import claims, figures, streams
+from eigenmesh.experiments.claims import CostRow, JudgedClaim, Line
+from eigenmesh.experiments.experiment import Experiment, Panel
+
+UNITS_SHOWN = (claims.PAPER_UNIT, claims.EQUAL_UNIT, "bytes")
 CITATION = (
     'A. Gang and W. U. Bajwa, "FAST-PCA: A fast and exact algorithm for distributed principal component analysis", '
     "IEEE Transactions on Signal Processing 70 (2022)."
@@ -26,7 +23,6 @@ CLAIMS_RULE = (
     f"Close, or about as well: within a factor of {claims.FACTOR:g} at every error that either reaches. Ahead: cheaper "
     "at every such error. In part: at some of them, or in some panels."
 )
-SIGNS = {ClaimVerdict.HOLDS: "✓", ClaimVerdict.PARTLY: "◐", ClaimVerdict.FAILS: "✗", ClaimVerdict.OPEN: "?"}
 HOW_COUNTED = (
     "The paper counts one unit per round, whatever is sent in it, and one per iteration of a centralised method. "
     "FAST-PCA sends two d x K matrices per round, the estimate and the tracker, so it costs twice as much in matrices. "
@@ -79,38 +75,12 @@ class Chapter:
         return [f'<p class="note">{escape(f"{one.panel.title} is not shown. {one.missing}")}</p>' for one in gone]
 
 
-def figures_page(title: str, chapters: Sequence[Chapter], about: Mapping[str, str]) -> str:
-    """The page of the paper's figures."""
-    links = "".join(f'<a href="#{c.experiment.name}">{escape(c.experiment.title)}</a> ' for c in chapters)
-    body = [f"<nav>{links}</nav>", _facts(about), _paragraph(HOW_COUNTED), *_summary(chapters)]
+def experiments_page(title: str, chapters: Sequence[Chapter], about: Mapping[str, str]) -> str:
+    """The page of experiments: how each was run, its pictures, what it says about the paper, and its tables."""
+    body = [_facts(about), _paragraph(HOW_COUNTED)]
     for chapter in chapters:
         body += _chapter(chapter)
     return _page(title, [*body, _paragraph(f"Paper: {CITATION}", "small")])
-
-
-def unlike_page(title: str, chapter: Chapter, about: Mapping[str, str]) -> str:
-    """The page of nodes whose data differ: how often each method reached each target, then every problem."""
-    made = chapter.made
-    words = (
-        f"Of {len(made)} problems, each method with the best setting of its grid for that problem. In brackets: the "
-        "median of the rounds over the problems that it solved."
-    )
-    body = [
-        _facts({**about, **chapter.experiment.facts}),
-        "<h2>On how many problems each method reached each error</h2>",
-        _paragraph(words),
-        _solved_table(made),
-        *chapter.missing,
-        "<h2>Every problem</h2>",
-        _pictures(made),
-    ]
-    names = ("method", "best setting", *(f"rounds to {goal(target)}" for target in TARGETS), "least error")
-    for result in made:
-        rows = [_cells(row, figures.cost_cells(row, "rounds")) for row in result.rows]
-        body.append(_table(_row(names, "th"), map(_row, rows), result.panel.title, "settings"))
-    if made:
-        body.append(_paragraph(figures.cost_caption(made[0].rows, "rounds"), "small"))
-    return _page(title, body)
 
 
 def streaming_page(results: Sequence[figures.StreamResult], about: Mapping[str, str]) -> str:
@@ -119,93 +89,34 @@ def streaming_page(results: Sequence[figures.StreamResult], about: Mapping[str, 
     for result in results:
         axes = {f"{result.panel.title}: error against {unit}": unit for unit in streams.STREAM_UNITS}
         shown = [_picture(figures.stream_axis(result, unit), words) for words, unit in axes.items()]
-        rows = map(_row, figures.streaming_cells(result))
         body += [f"<h2>{escape(result.panel.title)}</h2>", f'<div class="pictures">{"".join(shown)}</div>']
-        body.append(_table(_row(figures.HEADINGS, "th"), rows, css="settings"))
+        body.append(_table(figures.streaming_table(result)))
     return _page("One pass over a stream of samples", body)
 
 
 # The parts of the pages.
 
 
-def _summary(chapters: Sequence[Chapter]) -> list[str]:
-    worse = [
-        f"{chapter.experiment.title.partition(':')[0]}: “{finding.claim}” is {finding.verdict.value} as the paper "
-        f"counts, and {equal.value} when every matrix is counted."
-        for chapter in chapters
-        for finding in chapter.findings
-        if finding.depends_on_counting and (equal := finding.equal_verdict) is not None
-    ]
-    items = "".join(f"<li>{escape(words)}</li>" for words in worse)
-    note = f'<h3>Claims that depend on how cost is counted</h3><div class="note"><ul>{items}</ul></div>'
-    return [note] if worse else []
-
-
 def _chapter(chapter: Chapter) -> list[str]:
     experiment, made = chapter.experiment, chapter.made
-    text = f"<h3>What the paper says, in our words</h3>{_paragraph(experiment.says)}"
-    text += f"<h3>How it was run</h3>{_facts(experiment.facts)}"
-    shown = f"{''.join(chapter.missing)}{_pictures(made)}"
-    beside = f'<div class="beside"><div>{text}</div><div>{shown}</div></div>'
-    parts = [f'<h2 id="{experiment.name}">{escape(experiment.title)}</h2>', beside]
+    said = ["<h3>What the paper says, in our words</h3>", _paragraph(experiment.says)] if experiment.says else []
+    parts = [f"<h2>{escape(experiment.title)}</h2>", *said, "<h3>How it was run</h3>", _facts(experiment.facts)]
+    parts += [*chapter.missing, _pictures(made)]
     if not made:
         return parts
     trials = max(row.trials for result in made for row in result.rows)
     if trials > 1:
-        words = f"Lines: median of {trials} trials. Shades: from quartile to quartile."
-        parts.append(_paragraph(words, "small"))
-    cards = "".join(_claim(finding) for finding in chapter.findings)
-    parts += ["<h3>Do the numbers support it?</h3>", f'<div class="claims">{cards}</div>']
-    parts += [_paragraph(CLAIMS_RULE, "small"), "<h3>Cost to reach an error</h3>"]
-    for result in made:
-        rows = [_grouped_row(row) for row in result.rows]
-        parts.append(_table(_grouped_head(), rows, result.panel.title, "settings grouped"))
+        parts.append(_paragraph(f"Lines: median of {trials} trials. Shades: from quartile to quartile.", "small"))
+    if chapter.findings:
+        parts += ["<h3>Do the numbers support it?</h3>", _table(figures.claims_table(chapter.findings))]
+        parts += [_paragraph(CLAIMS_RULE, "small"), "<details><summary>The numbers</summary>"]
+        parts += [_table(figures.evidence_table(chapter.findings)), "</details>"]
+    else:
+        parts += ["<h3>On how many problems each method reached each error</h3>"]
+        parts.append(_table(figures.solved_table([result.rows for result in made])))
+    parts.append("<h3>Cost to reach an error</h3>")
+    parts += [_table(figures.cost_table(one.rows, unit, one.panel.title)) for one in made for unit in UNITS_SHOWN]
     return [*parts, _paragraph(figures.cost_caption(made[0].rows, claims.PAPER_UNIT), "small")]
-
-
-def _claim(finding: JudgedClaim) -> str:
-    verdicts, numbers = _badge(finding.verdict), _details("The numbers", finding.paper)
-    equal = finding.equal_verdict
-    if equal is not None:
-        verdicts += f" as the paper counts<br>{_badge(equal)} counting every matrix"
-        numbers = _details("The numbers in the paper's unit", finding.paper)
-        numbers += _details("The numbers in matrices", finding.equal)
-    return f'<div class="claim"><h4>{escape(finding.claim)}</h4><p>{verdicts}</p>{numbers}</div>'
-
-
-def _badge(verdict: ClaimVerdict) -> str:
-    return f'<span class="verdict {verdict.name.lower()}">{SIGNS[verdict]} {verdict.value}</span>'
-
-
-def _details(words: str, evidence: Sequence[Evidence]) -> str:
-    items = "".join(f"<li>{escape(e.panel)}, {e.verdict.value}: {escape(e.words)}</li>" for e in evidence)
-    return f"<details><summary>{words}</summary><ul>{items}</ul></details>"
-
-
-def _grouped_head() -> str:
-    groups = "".join(f'<th scope="colgroup" colspan="{len(TARGETS)}">{escape(words)}</th>' for words, _ in GROUPS)
-    targets = "".join(f"<th>{goal(target)}</th>" for _ in GROUPS for target in TARGETS)
-    left = "".join(f'<th rowspan="2">{name}</th>' for name in ("method", "settings"))
-    return f'<tr>{left}{groups}<th rowspan="2">least error</th></tr><tr>{targets}</tr>'
-
-
-def _grouped_row(row: CostRow) -> str:
-    # The number of trials that reached a target is the same in every unit: once is enough.
-    first, *others = [figures.cost_cells(row, unit) for _, unit in GROUPS]
-    costs = [*first, *(text.partition(" (")[0] for group in others for text in group)]
-    return _row(_cells(row, costs), css="ours" if row.method.label == claims.OURS else "")
-
-
-def _cells(row: CostRow, costs: Sequence[str]) -> list[str]:
-    return [row.method.label, row.method.words, *costs, f"{row.floor:.1e}"]
-
-
-def _solved_table(made: Sequence[PanelResult]) -> str:
-    lines = []
-    for label, each in claims.problems_solved([result.rows for result in made]).items():
-        cells = [f"{count} of {len(made)}" + (f" ({rounds:,.0f})" if count else "") for count, rounds in each]
-        lines.append(_row([label, *cells]))
-    return _table(_row(("method", *(f"to {goal(target)}" for target in TARGETS)), "th"), lines)
 
 
 # HTML. Whatever becomes part of a page is escaped here, except what this file has written itself.
@@ -244,14 +155,12 @@ def _pictures(made: Sequence[PanelResult]) -> str:
     return f'<div class="pictures">{"".join(shown)}</div>'
 
 
-def _table(head: str, rows: Iterable[str], caption: str = "", css: str = "") -> str:
-    """A table that scrolls on narrow screens."""
-    title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    inside = f"{title}<thead>{head}</thead><tbody>{''.join(rows)}</tbody>"
-    return f'<div class="scroll"><table class="{css}">{inside}</table></div>'
-
-
-def _row(cells: Sequence[str], kind: str = "td", css: str = "") -> str:
-    """A row of a table from plain text."""
-    inside = "".join(f"<{kind}>{escape(text)}</{kind}>" for text in cells)
-    return f'<tr class="{css}">{inside}</tr>'
+def _table(table: Table) -> str:
+    """A table of the terminal, which scrolls on narrow screens."""
+    caption = f"<caption>{escape(str(table.title))}</caption>" if table.title else ""
+    head = "".join(f"<th>{escape(str(column.header))}</th>" for column in table.columns)
+    rows = zip(*(column.cells for column in table.columns), strict=True)
+    lines = ("".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in rows)
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    inside = f"{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    return f'<div class="scroll"><table>{inside}</table></div>'

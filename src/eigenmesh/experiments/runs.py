@@ -10,7 +10,7 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 from eigenmesh.arrays import Array
 from eigenmesh.atomic_write import save_arrays
 from eigenmesh.data.datasets import CIFAR10, MNIST, find_archive
-from eigenmesh.errors import EigenmeshError, InputError, UnreadableFileError
+from eigenmesh.errors import EigenmeshError, UnreadableFileError
 from eigenmesh.events import EventLog, Record
 from eigenmesh.experiments.experiment import DataSet, Experiment, Method, Panel, TrialRun
 from eigenmesh.experiments.problems import Comparison, make_comparison
@@ -120,36 +120,21 @@ class Store:
 
     folder: Path
 
-    @classmethod
-    def open(cls, folder: Path) -> Store:
-        """The folder, created if it does not exist."""
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UnreadableFileError(
-                f"cannot create the folder {folder}: {error.strerror}; choose another."
-            ) from error
-        return cls(folder)
-
     def path(self, run: TrialRun) -> Path:
         """File of a run, named after panel, method and trial, with a digest of all settings."""
         digest = hashlib.sha256(run.description().encode()).hexdigest()[:16]
         return self.folder / f"{run.panel.name}-{run.method.name}-trial{run.trial}-{digest}.npz"
 
     def load(self, run: TrialRun) -> Curve | None:
-        """The curve of a run; None if the file does not exist, is damaged or belongs to another run."""
+        """The curve of a run; None if the file does not exist or is damaged."""
         try:
             with open(self.path(run), "rb") as file, np.load(file, allow_pickle=False) as arrays:
-                if str(arrays["description"]) != run.description():
-                    return None
-                curve = Curve(*(arrays[name] for name in Curve._fields))
+                return Curve(*(arrays[name] for name in Curve._fields))
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
             return None
-        is_valid = len(curve.error) > 0 and all(column.shape == curve.error.shape for column in curve)
-        return curve if is_valid else None
 
     def save(self, run: TrialRun, curve: Curve) -> None:
-        save_arrays(self.path(run), {**curve._asdict(), "description": np.str_(run.description())})
+        save_arrays(self.path(run), curve._asdict())
 
 
 Results: TypeAlias = dict[TrialRun, Curve]
@@ -161,8 +146,6 @@ ARCHIVES = {"mnist": MNIST, "cifar10": CIFAR10}
 TOL = 1e-8
 # Checks per run: too few to take slow progress for a stall, enough to end a diverged run early.
 CHECKS = 40
-# Seconds between two checks for finished runs.
-POLL_S = 0.1
 
 
 class UncountedChecks(Stacked):
@@ -239,8 +222,6 @@ def make_runs(runs: Sequence[TrialRun], store: Store, jobs: int, report: Report)
 
     The runs of one trial stay in one process, because they share its data.
     """
-    if jobs < 1:
-        raise InputError(f"jobs = {jobs} must be at least 1.")
     batches = [list(batch) for _, batch in groupby(runs, key=lambda run: (run.panel, run.seed, run.trial))]
     jobs = max(1, min(jobs, len(batches)))
     threads = max(1, usable_cores() // jobs)
@@ -270,16 +251,11 @@ def _make_batch(batch: Sequence[TrialRun], store: Store, report: Report) -> None
 def _make_in_processes(batches: list[list[TrialRun]], store: Store, jobs: int, threads: int, report: Report) -> None:
     # Spawned, not forked: a fork would copy locks that threads of linear algebra libraries hold.
     context = multiprocessing.get_context("spawn")
-    done = context.SimpleQueue()
-    executor = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_worker, initargs=(threads, done))
+    executor = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_worker, initargs=(threads,))
     try:
-        pending = {executor.submit(_run_in_worker, batch, store) for batch in batches}
-        while pending:
-            finished, pending = wait(pending, timeout=POLL_S, return_when=FIRST_COMPLETED)
-            while not done.empty():
-                report(done.get())
-            for future in finished:
-                future.result()
+        for future in as_completed([executor.submit(_run_in_worker, batch, store) for batch in batches]):
+            for run in future.result():
+                report(run)
     except BrokenProcessPool as error:
         message = "a worker process died, perhaps out of memory; run again with fewer --jobs. Finished runs are kept."
         raise EigenmeshError(message) from error
@@ -293,15 +269,11 @@ def _make_in_processes(batches: list[list[TrialRun]], store: Store, jobs: int, t
             worker.join()
 
 
-# State of a worker process: the queue for finished runs, and the limit on its threads.
-_worker: dict[str, Any] = {}
-
-
-def _begin_worker(threads: int, done: Any) -> None:
+def _begin_worker(threads: int) -> None:
     # An interrupt from the terminal goes to all processes, but the parent ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _worker.update(done=done, limit=threadpool_limits(threads))
+    threadpool_limits(threads)
 
 
 def _end_with_parent() -> None:
@@ -312,9 +284,10 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _run_in_worker(batch: list[TrialRun], store: Store) -> None:
+def _run_in_worker(batch: list[TrialRun], store: Store) -> list[TrialRun]:
     try:
-        _make_batch(batch, store, _worker["done"].put)
+        _make_batch(batch, store, lambda run: None)
     except EigenmeshError as error:
         # Some of our errors take more arguments than the message, so pickle cannot rebuild them.
         raise EigenmeshError(str(error)) from None
+    return batch

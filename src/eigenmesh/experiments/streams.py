@@ -103,7 +103,7 @@ class DistributedOja(Stepped):
 
         Z_i = mean over x of x (x^T Q_i),  Z <- W^m Z,  Q_i <- QR(Q_i + g_t Z_i)
 
-    W are the weights of the network and m the ``mixes``; with None the averages are exact.
+    W are the weights of the network and m the ``mixes``.
 
     References
     ----------
@@ -112,7 +112,7 @@ class DistributedOja(Stepped):
     eigenvalues of the expectation of a random matrix", Journal of Mathematical Analysis and Applications 106 (1985).
     """
 
-    mixes: int | None = None
+    mixes: int = 10
 
     def estimates(self, stream: SampleStream) -> Iterator[tuple[np.ndarray, Traffic]]:
         network = stream.network
@@ -120,9 +120,7 @@ class DistributedOja(Stepped):
         for step, part in self._steps(stream):
             samples = part.transpose(1, 0, 2)
             Z = samples.mT @ (samples @ Q) / len(part)
-            if self.mixes is None:
-                Z = network.mean(Z)
-            for _ in range(self.mixes or 0):
+            for _ in range(self.mixes):
                 Z = network.mix(Z)
             Q = orthonormal(Q + step * Z)
             yield Q, network.traffic
@@ -181,7 +179,7 @@ class StreamMethod:
 
     @property
     def words(self) -> str:
-        return ", ".join(f"{name}={value:g}" for name, value in vars(self.method).items() if value is not None)
+        return ", ".join(f"{name}={value:g}" for name, value in vars(self.method).items())
 
 
 @dataclass(frozen=True)
@@ -240,9 +238,9 @@ def streaming_panels(n_samples: int | None = None) -> tuple[StreamPanel, ...]:
     one = (
         *_grid("D-Krasulina", DKrasulina(2, 50)),
         *_grid("DM-Krasulina", DKrasulina(2, 50, ticks=10)),
-        *_grid("C-DIEGO", DistributedOja(2, 50, mixes=10)),
+        *_grid("C-DIEGO", DistributedOja(2, 50)),
     )
-    several = _grid("distributed Oja", DistributedOja(2, 50, mixes=10))
+    several = _grid("distributed Oja", DistributedOja(2, 50))
     whole = (
         StreamMethod("IncrementalPCA", InOnePlace(ticks=250), centralised=True),
         StreamMethod(OUR_STREAM, EveryBatch(ticks=250)),
