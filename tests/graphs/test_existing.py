@@ -134,7 +134,7 @@ def test_malformed_edge_lists_name_the_line(tmp_path, text, message):
 
 
 def test_unreadable_edge_lists_name_the_file(tmp_path):
-    with pytest.raises(UnreadableFileError, match=r"gone\.txt does not exist"):
+    with pytest.raises(UnreadableFileError, match=r"gone\.txt cannot be read: No such file"):
         from_edge_list(tmp_path / "gone.txt")
     with pytest.raises(UnreadableFileError, match="cannot be read"):
         from_edge_list(tmp_path)

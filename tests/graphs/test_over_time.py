@@ -72,7 +72,7 @@ def test_what_happens_to_messages():
         (lambda: graphs.changing.lossy(ER, loss=0.1, delay=-1), "delay=-1 must be a whole number of rounds"),
         (lambda: graphs.changing.lossy(ER, duplicates=2.0), "duplicates=2.0 must be a share"),
         (lambda: graphs.changing.links_up(ER, 0.0), "probability=0.0 must be above 0"),
-        (lambda: graphs.changing.fresh_graphs(5, p=0), "p=0 must be a probability above 0"),
+        (lambda: graphs.changing.fresh_graphs(5, p=0), "probability=0 must be above 0"),
         (lambda: graphs.changing.lossy(ER, loss=float("nan")), "loss=nan must be at least 0 and below 1"),
         (lambda: graphs.changing.lossy(ER, loss="half"), "loss='half' must be at least 0 and below 1"),
         (lambda: graphs.changing.lossy(ER, delay=0.5), "delay=0.5 must be a whole number of rounds"),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import hashlib
 import io
 import os
 import tarfile
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from eigenmesh.atomic_write import cache_folder, save_arrays
 from eigenmesh.errors import UnreadableFileError
+from eigenmesh.model import digest_of
 
 FOLDER_VARIABLE = "EIGENMESH_DATA"
 
@@ -33,13 +33,12 @@ _MNIST_FILES = {
 class Archive:
     """One .npz file of a data set.
 
-    sha256: of the published file. content_sha256: of its arrays; a rebuilt file has the same, although its compression
-    may differ between machines. rebuild: makes the arrays from the public originals; None if that is not possible.
+    digest: SHA-256 of its arrays, which a rebuilt file has as well, although its compression may differ between
+    machines. rebuild: makes the arrays from the public originals; None if that is not possible.
     """
 
     file: str
-    sha256: str
-    content_sha256: str
+    digest: str
     rebuild: Callable[[], dict[str, np.ndarray]] | None = None
 
 
@@ -52,14 +51,14 @@ def find_archive(archive: Archive) -> Path:
             _verify(path, archive)
             return path
     places = " or ".join(map(str, folders)) + ("" if given else f" (or set {FOLDER_VARIABLE} to its folder)")
-    missing = f"{archive.file} was not found; put it into {places}, sha256 {archive.sha256}"
+    missing = f"{archive.file} was not found; put it into {places}, with the digest {archive.digest}"
     if archive.rebuild is None:
         raise UnreadableFileError(f"{missing}. It cannot be downloaded automatically.")
     try:
         arrays = archive.rebuild()
     except UnreadableFileError as error:
         raise UnreadableFileError(f"{missing}. The download failed: {error}") from error
-    if content_sha256(arrays) != archive.content_sha256:
+    if digest_of(arrays) != archive.digest:
         raise UnreadableFileError(f"{missing}. The download has other contents than {archive.file}.")
     path = cache_folder() / archive.file
     try:
@@ -70,26 +69,13 @@ def find_archive(archive: Archive) -> Path:
     return path
 
 
-def content_sha256(arrays: Mapping[str, np.ndarray]) -> str:
-    """Checksum of arrays by name, dtype, shape and bytes; the file format does not matter."""
-    digest = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
-
-
 def _verify(path: Path, archive: Archive) -> None:
-    with path.open("rb") as handle:
-        found = hashlib.file_digest(handle, "sha256").hexdigest()
-    if found == archive.sha256:
-        return
+    found = "no arrays"
     # Broken files make NumPy and zipfile raise many kinds of exceptions.
     with contextlib.suppress(Exception), open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-        if content_sha256(arrays) == archive.content_sha256:
-            return
-    raise UnreadableFileError(f"{path} has sha256 {found}, expected {archive.sha256}; delete it and download it again.")
+        found = digest_of(dict(arrays))
+    if found != archive.digest:
+        raise UnreadableFileError(f"{path} has digest {found}, expected {archive.digest}; delete it and get it again.")
 
 
 def mnist_originals(base_url: str = "https://ossci-datasets.s3.amazonaws.com/mnist/") -> dict[str, np.ndarray]:

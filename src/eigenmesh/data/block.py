@@ -19,8 +19,8 @@ from eigenmesh.data.source import (
     chunk_bytes,
     column_label,
     listed_columns,
-    reads_by_columns,
     require_exact,
+    row_label,
 )
 from eigenmesh.data.split import Rows
 from eigenmesh.errors import DataError, InputError
@@ -94,7 +94,8 @@ class Block:
 
     @property
     def by_columns(self) -> bool:
-        return reads_by_columns(self.source)
+        """Whether columns are read much faster than rows; then the source has ``read_columns``."""
+        return bool(getattr(self.source, "by_columns", False))
 
     @property
     def device(self) -> Any:
@@ -401,7 +402,7 @@ class MatrixColumns:
         return np.asarray(piece.toarray() if self.source.n_stored is not None else piece)[:, 0]
 
     def place(self, row: int, column: int) -> str:
-        return f"row {row} of {self.where}, {column_label(self.names, column)},"
+        return row_label(self.where, self.names, row, column)
 
 
 def aligned(source: Source, n_features: int, names: tuple[str, ...] | None, where: str, by: str) -> Source:

@@ -127,8 +127,6 @@ class Projector:
 
 
 KINDS = (".npz", ".npy", ".csv")
-# Rows to write at a time.
-AT_ONCE = 10_000
 
 
 def scores_file(path: Path) -> Path:
@@ -173,13 +171,10 @@ def _plain(values: np.ndarray) -> np.ndarray:
 
 
 def _write_csv(file: IO[bytes], columns: list[tuple[str, np.ndarray]]) -> None:
-    for start in range(0, max(1, len(columns[0][1])), AT_ONCE):
-        text = io.StringIO(newline="")
+    with io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
         lines = csv.writer(text, lineterminator="\n")
-        if start == 0:
-            lines.writerow([name for name, _ in columns])
-        lines.writerows(zip(*(column[start : start + AT_ONCE].tolist() for _, column in columns), strict=True))
-        file.write(text.getvalue().encode())
+        lines.writerow([name for name, _ in columns])
+        lines.writerows(zip(*(column.tolist() for _, column in columns), strict=True))
 
 
 # Scores of samples that were not in the fit, without their shrinkage.

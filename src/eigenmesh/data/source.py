@@ -292,7 +292,9 @@ LARGEST_WHOLE = 2**53
 # Dtypes of samples that are moved to a device as a whole.
 MOVED_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 # What to do with columns of a data frame that are not numbers.
-MAKE_NUMBERS = "leave them out, or make them numbers: a date can be a number of days, words columns of 0 and 1"
+MAKE_NUMBERS = (
+    "leave them out, or make them numbers: a date can be a number of days, words columns of 0 and 1 (categories)"
+)
 # Rows of a sparse matrix to check at a time.
 CHECKED_ROWS = 256
 # Rows of a file to read at a time if only some of them are needed.
@@ -426,7 +428,7 @@ def as_source(X: object, what: str = "X", feature_names: tuple[str, ...] | None 
     if isinstance(X, Source):
         source = X
     elif is_frame(X):
-        columns = FrameColumns.of(X, what, MAKE_NUMBERS)
+        columns = FrameColumns.of(X, what)
         source = columns.features(range(columns.n_columns))
     else:
         source = MatrixSource(_as_matrix(X, what), feature_names)
@@ -481,7 +483,7 @@ def checkable(X: Any, what: str = "X") -> Any:
     if isinstance(X, np.ma.MaskedArray):
         return without_mask(X, what)
     if is_frame(X):
-        FrameColumns.of(X, what, MAKE_NUMBERS).require_numbers()
+        FrameColumns.of(X, what).require_numbers()
         return X
     _require_array(X, what)
     if isinstance(X, np.ndarray) or scipy.sparse.issparse(X):
@@ -490,11 +492,6 @@ def checkable(X: Any, what: str = "X") -> Any:
     if isinstance(X, np.ndarray) and X.ndim == 2 and not is_mapped(X):
         require_exact(X, lambda at: f"row {at // X.shape[1]} of {what}, column {at % X.shape[1]},")
     return X
-
-
-def reads_by_columns(source: Source) -> bool:
-    """Whether columns are read much faster than rows; then the source has ``read_columns``."""
-    return bool(getattr(source, "by_columns", False))
 
 
 def source_at(source: Source, place: Place) -> Source:
@@ -624,15 +621,14 @@ def make_frame(columns: Mapping[str, Sequence[Any] | np.ndarray]) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class FrameColumns:
-    """Columns of a data frame; ``where`` is its name in messages, ``fix`` what to do with columns of other types."""
+    """Columns of a data frame; ``where`` is its name in messages."""
 
     frame: Any
     where: str
-    fix: str = NOT_NUMERIC
 
     @classmethod
-    def of(cls, X: Any, where: str, fix: str = NOT_NUMERIC) -> FrameColumns:
-        return cls(as_narwhals(X, where), where, fix)
+    def of(cls, X: Any, where: str) -> FrameColumns:
+        return cls(as_narwhals(X, where), where)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -680,7 +676,7 @@ class FrameColumns:
             kinds = list(self.frame.schema.values())
             listed = ", ".join(f"{self.names[column]!r} ({kinds[column]})" for column in columns[:SHOWN])
             more = f" and {len(columns) - SHOWN} more" if len(columns) > SHOWN else ""
-            raise DataError(f"{self.where} has columns that are not numbers: {listed}{more}; {self.fix}.")
+            raise DataError(f"{self.where} has columns that are not numbers: {listed}{more}; {MAKE_NUMBERS}.")
 
     def values(self, position: int) -> np.ndarray:
         return np.asarray(self.frame[:, int(position)].to_numpy())

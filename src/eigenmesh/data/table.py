@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import filecmp
 import glob
-import hashlib
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -105,19 +106,10 @@ def expand(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
 
 def warn_of_same(files: Sequence[Path]) -> None:
     """Warn about files with the same content: their samples would count twice."""
-    seen: dict[tuple[int, str], Path] = {}
-    sizes = [file.stat().st_size if file.is_file() else -1 for file in files]
-    for file, size in zip(files, sizes, strict=True):
-        if size < 0 or sizes.count(size) == 1:
-            continue
-        with file.open("rb") as content:
-            key = size, hashlib.file_digest(content, "sha256").hexdigest()
-        if key in seen:
-            same = (
-                f"{file} and {seen[key]} are the same file" if file == seen[key] else f"{file} is a copy of {seen[key]}"
-            )
+    for first, file in itertools.combinations(filter(Path.is_file, files), 2):
+        if filecmp.cmp(first, file, shallow=False):
+            same = f"{file} and {first} are the same file" if file == first else f"{file} is a copy of {first}"
             warn_user(f"{same}: its samples count twice; leave one out.")
-        seen.setdefault(key, file)
 
 
 def consecutive_rows(n_samples: int, share: tuple[int, int] | None) -> slice:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from eigenmesh.errors import GraphError
-from eigenmesh.graphs.topologies import circle_picture, graph_of, require_simple
+from eigenmesh.graphs.topologies import circle_picture, complete, graph_of, require_simple
 from eigenmesh.graphs.weights import Weights, adjacency, digest_of
 from eigenmesh.words import html_paragraphs
 
@@ -218,11 +218,8 @@ def fresh_graphs(n_nodes: int, p: float = 0.2, seed: int = 0, one_way: bool = Fa
     one_way : bool
         Whether links are one-way.
     """
-    if not (isinstance(n_nodes, Integral) and n_nodes >= 1):
-        raise GraphError(f"n_nodes={n_nodes!r} must be a whole number of at least 1.")
-    if not (isinstance(p, Real) and 0 < p <= 1):
-        raise GraphError(f"p={p!r} must be a probability above 0, at most 1.")
-    return links_up(nx.complete_graph(n_nodes, nx.DiGraph() if one_way else None), p, seed)
+    whole = complete(n_nodes)
+    return links_up(whole.to_directed() if one_way else whole, p, seed)
 
 
 def periodic(networks: Sequence[nx.Graph]) -> NetworkSequence:

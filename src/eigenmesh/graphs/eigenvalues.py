@@ -26,17 +26,6 @@ DENSE_NODES = 100
 VISITS = 200_000_000
 
 
-def diameter(matrix: np.ndarray | sparse.csr_array) -> int:
-    """Largest number of links between two nodes of the graph on which the matrix (M, M) is not zero.
-
-    Parameters
-    ----------
-    matrix : array of shape (M, M)
-        Weights or any other matrix of the links, dense or sparse.
-    """
-    return int(eccentricities(matrix).max())
-
-
 def diameter_and_centre(matrix: np.ndarray | sparse.csr_array) -> tuple[int, int]:
     """Diameter of weights (M, M), and the node with the smallest sum of distances to and from its farthest nodes."""
     outward = eccentricities(matrix)
@@ -124,11 +113,11 @@ Matrix: TypeAlias = np.ndarray | sparse.csr_array
 # Up to this many nodes, computing all eigenvalues is faster than iterating for two of them.
 DENSE_EIGENVALUES = 1000
 # On random graphs Lanczos converges at the ends of the spectrum in a few hundred steps, growing like M^(1/3). Where it
-# does not converge, the graph is long and thin, and factorises with little fill. So Lanczos comes first.
-LANCZOS_STEPS = 2000
-# Steps between two computations of Ritz values, which take longer than a step on small networks.
-RITZ_EVERY = 20
-RESIDUAL = 1e-10
+# does not converge, the graph is long and thin, and factorises with little fill. So Lanczos comes first. It restarts
+# about every 20 steps.
+RESTARTS = 200
+# Accuracy of eigenvalues, and of the estimate from which the inverse starts.
+RESIDUAL, ROUGHLY = 1e-10, 1e-3
 # First distance of a shift from the estimated end of the spectrum: far below any useful gap, far above rounding.
 SHIFT = 1e-8
 # A matrix counts as symmetric if it differs from its transpose by less than this.
@@ -239,10 +228,7 @@ def _ends(matrix: Matrix) -> tuple[float, float]:
         others = np.delete(values, np.argmin(np.abs(values - 1.0)))
         return float(others[-1]), float(others[0])
     links = sparse.csr_array(matrix, dtype=np.float64)
-    ends = []
-    for sign, (ritz, residual) in zip((1, -1), _lanczos(links), strict=True):
-        ends.append(ritz if residual <= RESIDUAL else sign * _top_by_inverse(sign * links, sign * ritz))
-    return ends[0], ends[1]
+    return _top(links), -_top(-links)
 
 
 def _complex_ends(links: sparse.csr_array) -> tuple[float, float]:
@@ -260,39 +246,27 @@ def _complex_ends(links: sparse.csr_array) -> tuple[float, float]:
     return float(np.abs(others).max()), float(others.real.min())
 
 
-def _lanczos(matrix: sparse.csr_array) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Largest and smallest Ritz value on the complement of the constant vectors, each with its residual norm.
-
-    ``A V = V T + b v e^T`` with T tridiagonal. Only three vectors are stored. Without reorthogonalisation Ritz values
-    may appear several times, but the ends are correct (Paige, 1980).
-    """
-    rng = np.random.default_rng(0)
-    operator, previous = _off_constants(matrix.dot), np.zeros(matrix.shape[0])
-    current = rng.standard_normal(matrix.shape[0])
-    current -= current.mean()
-    current /= np.linalg.norm(current)
-    diagonal, off_diagonal = [], [0.0]
-    for step in range(1, LANCZOS_STEPS + 1):
-        image = operator(current) - off_diagonal[-1] * previous
-        diagonal.append(float(image @ current))
-        image -= diagonal[-1] * current
-        off_diagonal.append(float(np.linalg.norm(image)))
-        done = off_diagonal[-1] <= RESIDUAL
-        if done or step % RITZ_EVERY == 0 or step == LANCZOS_STEPS:
-            ends = tuple(_ritz_value(diagonal, off_diagonal[1:], at) for at in (step - 1, 0))
-            if done or max(residual for _, residual in ends) <= RESIDUAL:
-                break
-        previous, current = current, image / off_diagonal[-1]
-    return ends[0], ends[1]
-
-
-def _ritz_value(diagonal: list[float], off_diagonal: list[float], position: int) -> tuple[float, float]:
-    """Eigenvalue of a tridiagonal matrix at this position from below, and the residual of its Ritz vector."""
+def _top(matrix: sparse.csr_array) -> float:
+    """Largest eigenvalue on the complement of the constant vectors, by Lanczos or, if it is slow, by the inverse."""
     # Imported here and below, because small networks do not need these parts of SciPy.
-    from scipy.linalg import eigh_tridiagonal
+    from scipy.sparse import linalg as sparse_linalg
 
-    values, vectors = eigh_tridiagonal(diagonal, off_diagonal[:-1], select="i", select_range=(position, position))
-    return float(values[0]), float(abs(off_diagonal[-1] * vectors[-1, 0]))
+    # Added to all eigenvalues but the 0 of the constant vectors, which rounding would let in if it were the largest.
+    shift = float(abs(matrix).sum(axis=1).max())
+    shifted = _off_constants(lambda vector: matrix @ vector + shift * vector)
+    try:
+        return _largest(shifted, matrix.shape, maxiter=RESTARTS) - shift
+    except sparse_linalg.ArpackNoConvergence:
+        return _top_by_inverse(matrix, _largest(shifted, matrix.shape, tol=ROUGHLY) - shift)
+
+
+def _largest(apply: Callable[[np.ndarray], np.ndarray], shape: tuple[int, int], **settings: Any) -> float:
+    """Largest eigenvalue of a symmetric map of vectors (M,)."""
+    from scipy.sparse import linalg as sparse_linalg
+
+    operator = sparse_linalg.LinearOperator(shape, matvec=apply, dtype=np.float64)
+    settings = {"tol": RESIDUAL, "v0": np.random.default_rng(0).standard_normal(shape[0]), **settings}
+    return float(sparse_linalg.eigsh(operator, k=1, which="LA", return_eigenvectors=False, **settings)[0])
 
 
 def _top_by_inverse(matrix: sparse.csr_array, ritz: float) -> float:
@@ -302,17 +276,11 @@ def _top_by_inverse(matrix: sparse.csr_array, ritz: float) -> float:
     Ritz value, which is slightly below the top, or above the eigenvalue of the constant vectors if that is larger, and
     moves up until the matrix is definite.
     """
-    from scipy.sparse import linalg as sparse_linalg
-
     end = max(ritz, float(matrix.sum() / matrix.shape[0]))
     distance = SHIFT
     while (factor := _definite_factor(matrix, end + distance)) is None:
         distance *= 8.0
-    inverse = _off_constants(factor.solve)
-    operator = sparse_linalg.LinearOperator(matrix.shape, matvec=inverse, dtype=np.float64)
-    start = np.random.default_rng(0).standard_normal(matrix.shape[0])
-    largest = sparse_linalg.eigsh(operator, k=1, which="LA", return_eigenvectors=False, tol=RESIDUAL, v0=start)
-    return end + distance - 1.0 / float(largest[0])
+    return end + distance - 1.0 / _largest(_off_constants(factor.solve), matrix.shape)
 
 
 def _definite_factor(matrix: sparse.csr_array, sigma: float) -> Any | None:

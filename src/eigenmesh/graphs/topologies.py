@@ -16,7 +16,7 @@ from typing import Any
 
 import networkx as nx
 
-from eigenmesh.errors import GraphError, UnreadableFileError
+from eigenmesh.errors import GraphError, UnreadableFileError, file_errors
 from eigenmesh.words import lookup
 
 # Graphs from networkx or from a file, and checks of a graph.
@@ -148,11 +148,8 @@ def _some(graph: nx.Graph, nodes: Collection[Hashable]) -> str:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError as error:
-        raise UnreadableFileError(f"{path} does not exist; give the path of a text file of links.") from error
-    except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; give a text file of links.") from error
+        with file_errors(f"{path} cannot be read", "give the path of a text file of links"):
+            return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnreadableFileError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8.") from error
 

@@ -183,20 +183,15 @@ def from_matrix(matrix: Any, graph: nx.Graph | None = None) -> Weights:
 
 def adjacency(graph: nx.Graph) -> sparse.csr_array:
     """Ones for the links, receivers in rows and senders in columns: (M, M)."""
-    _require_numbered(graph)
+    require_simple(graph)
+    n_nodes = graph.number_of_nodes()
+    if (other := next((node for node in graph if node not in range(n_nodes)), None)) is not None:
+        numbered = f"nodes must be numbered 0 to {n_nodes - 1}, but one is called {other!r}"
+        raise GraphError(f"{numbered}; use eigenmesh.graphs.from_networkx(graph).")
     # Several times as fast as the conversion of networkx, which also reads the weights of links.
     receivers = np.fromiter(itertools.chain.from_iterable(graph.adj.values()), dtype=np.intp)
     senders = np.repeat(np.fromiter(graph, dtype=np.intp), [len(links) for links in graph.adj.values()])
-    n_nodes = graph.number_of_nodes()
     return sparse.csr_array((np.ones(len(senders)), (receivers, senders)), shape=(n_nodes, n_nodes))
-
-
-def _require_numbered(graph: nx.Graph) -> None:
-    require_simple(graph)
-    numbers = set(range(graph.number_of_nodes()))
-    if (other := next((node for node in graph if node not in numbers), None)) is not None:
-        numbered = f"nodes must be numbered 0 to {len(numbers) - 1}, but one is called {other!r}"
-        raise GraphError(f"{numbered}; use eigenmesh.graphs.from_networkx(graph).")
 
 
 def stored(matrix: Any) -> Matrix:
@@ -237,19 +232,15 @@ def _square(matrix: Any) -> Matrix:
     return square
 
 
-def _largest_entry(matrix: Matrix) -> tuple[float, int, int]:
-    """Largest entry in absolute value, and its row and column."""
-    row, column = divmod(int(abs(matrix).argmax()), matrix.shape[1])
-    return float(abs(matrix[row, column])), row, column
-
-
 def _require_doubly_stochastic(matrix: Matrix) -> None:
     # Otherwise a round would not conserve the mean.
-    error, row, column = _largest_entry(matrix - matrix.T)
+    sums = matrix.sum(axis=1)
+    apart = abs(matrix - matrix.T)
+    row, column = divmod(int(apart.argmax()), len(sums))
+    error = float(apart[row, column])
     if error > TOLERANCE:
         pair = f"weights ({row}, {column}) and ({column}, {row})"
         raise GraphError(f"{pair} differ by {error:.3g}, at most {TOLERANCE:g} is allowed; make W symmetric.")
-    sums = matrix.sum(axis=1)
     row = int(np.argmax(np.abs(sums - 1.0)))
     if abs(sums[row] - 1.0) > TOLERANCE:
         wrong = f"row {row} of the weights sums to {float(sums[row])!r}, it must be 1 to within {TOLERANCE:g}"

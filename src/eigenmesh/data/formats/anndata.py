@@ -12,7 +12,7 @@ import numpy as np
 
 from eigenmesh.atomic_write import replacing
 from eigenmesh.data.block import MatrixColumns, Table, as_weights, require_distinct_ids, table_of
-from eigenmesh.data.formats.hdf5 import SHOWN, CompressedRows, NamedArray, dense_rows, open_hdf5
+from eigenmesh.data.formats.hdf5 import SHOWN, NamedArray, dense_rows, open_hdf5, sparse_rows
 from eigenmesh.data.source import Column, Source, TableOptions
 from eigenmesh.errors import DataError, UnreadableFileError
 from eigenmesh.model import Model
@@ -55,16 +55,16 @@ def read_anndata(content: Any, file: Path, options: TableOptions) -> Table:
 def _matrix(item: Any, genes: tuple[str, ...], file: Path) -> Source:
     kind = str(item.attrs.get("encoding-type", "array"))
     if kind == "csr_matrix":
-        data, indices, starts = (NamedArray(item[name], file) for name in ("data", "indices", "indptr"))
-        rows = CompressedRows(data, indices, starts[:].astype(np.int64), int(item.attrs["shape"][1]))
-        falling = np.flatnonzero(np.diff(rows.starts, prepend=0) < 0)
+        data, indices, pointers = (NamedArray(item[name], file) for name in ("data", "indices", "indptr"))
+        starts = pointers[:].astype(np.int64)
+        falling = np.flatnonzero(np.diff(starts, prepend=0) < 0)
         if len(falling):
             found = f"indptr falls from row {falling[0] - 1} to the next"
             raise UnreadableFileError(f"in {file} {found}: part of the file is lost; copy it again.")
-        if not (rows.starts[-1],) == data.shape == indices.shape:
-            found = f"{data.shape[0]:,} numbers in {indices.shape[0]:,} columns, but indptr says {rows.starts[-1]:,}"
+        if not (starts[-1],) == data.shape == indices.shape:
+            found = f"{data.shape[0]:,} numbers in {indices.shape[0]:,} columns, but indptr says {starts[-1]:,}"
             raise UnreadableFileError(f"{file} has {found}: it was not written completely; write it again.")
-        return rows.source(genes)
+        return sparse_rows(data, indices, starts, int(item.attrs["shape"][1]), genes)
     if kind == "csc_matrix":
         fix = "adata.X = adata.X.tocsr(), and write it again"
         raise UnreadableFileError(f"{file} is sparse by columns (CSC), so its rows cannot be read in pieces; {fix}.")

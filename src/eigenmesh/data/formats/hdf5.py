@@ -53,39 +53,33 @@ def dense_rows(data: NamedArray, feature_names: tuple[str, ...] | None = None) -
     return StoredRows((n, d), data.dtype, lambda start, stop: data[start:stop], feature_names)
 
 
-@dataclass(frozen=True, eq=False)
-class CompressedRows:
-    """A matrix (n, d) that is sparse by rows: row i has the entries ``starts[i]`` to ``starts[i + 1]``."""
+def sparse_rows(
+    data: NamedArray, indices: NamedArray, starts: np.ndarray, n_features: int, feature_names: tuple[str, ...]
+) -> StoredRows:
+    """Rows of a matrix (n, d) that is sparse by rows: row i has the entries ``starts[i]`` to ``starts[i + 1]``."""
 
-    data: NamedArray
-    indices: NamedArray
-    starts: np.ndarray
-    n_features: int
-
-    def source(self, feature_names: tuple[str, ...]) -> StoredRows:
-        shape = len(self.starts) - 1, self.n_features
-        return StoredRows(shape, self.data.dtype, self.between, feature_names, n_stored=int(self.starts[-1]))
-
-    def between(self, start: int, stop: int) -> Samples:
-        starts = self.starts[start : stop + 1]
-        stored = slice(starts[0], starts[-1])
-        parts = self.data[stored], self.indices[stored], starts - starts[0]
-        piece = scipy.sparse.csr_array(parts, shape=(stop - start, self.n_features))
+    def between(start: int, stop: int) -> Samples:
+        ends = starts[start : stop + 1]
+        stored = slice(ends[0], ends[-1])
+        parts = data[stored], indices[stored], ends - ends[0]
+        piece = scipy.sparse.csr_array(parts, shape=(stop - start, n_features))
         piece.sum_duplicates()
         if piece.nnz < len(parts[0]):
-            self._require_whole(start, stop)
+            _require_whole(indices, parts[1], parts[2], start)
         return piece
 
-    def _require_whole(self, start: int, stop: int) -> None:
-        """Raise if a row has the first column twice and the store lacks a part, which reads as zeros."""
-        starts = self.starts[start : stop + 1]
-        first = np.flatnonzero(self.indices[starts[0] : starts[-1]] == 0)
-        counts = np.diff(np.searchsorted(first, starts - starts[0]))
-        if (counts > 1).any() and self.indices.lacks_parts:
-            row = int(np.argmax(counts > 1))
-            found = f"the first column {counts[row]} times in row {start + row}, and part of it is lost"
-            fix = "copy it again, or write it after adata.X.sum_duplicates()"
-            raise UnreadableFileError(f"{self.indices.array.name} of {self.indices.file} has {found}; {fix}.")
+    shape = len(starts) - 1, n_features
+    return StoredRows(shape, data.dtype, between, feature_names, n_stored=int(starts[-1]))
+
+
+def _require_whole(indices: NamedArray, found: np.ndarray, starts: np.ndarray, first_row: int) -> None:
+    """Raise if a row has the first column twice and the store lacks a part, which reads as zeros."""
+    counts = np.diff(np.searchsorted(np.flatnonzero(found == 0), starts))
+    if (counts > 1).any() and indices.lacks_parts:
+        row = int(np.argmax(counts > 1))
+        lost = f"the first column {counts[row]} times in row {first_row + row}, and part of it is lost"
+        fix = "copy it again, or write it after adata.X.sum_duplicates()"
+        raise UnreadableFileError(f"{indices.array.name} of {indices.file} has {lost}; {fix}.")
 
 
 def read_hdf5(file: Path, options: TableOptions) -> Table:

@@ -8,6 +8,7 @@ import gzip
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -31,58 +32,6 @@ FEWEST_NAMES, MANY_NAMES = 3, 8
 SHOWN_FIELDS = 3
 UTF_8 = "utf-8-sig"  # with or without the byte-order mark that spreadsheets write
 WITH_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """Format of one text file.
-
-    ``fields`` are those of its first line that is not blank. ``doubt`` says why that line may not be what it was taken
-    for, a header or a sample, and how to say what it is; None if there is no reason to think so.
-    """
-
-    file: Path
-    encoding: str
-    delimiter: str
-    decimal: str
-    fields: tuple[str, ...]
-    has_header: bool
-    doubt: str | None = None
-
-    @classmethod
-    def of(cls, file: Path, options: TableOptions) -> Dialect:
-        """The given options; the others are detected from the first lines."""
-        encoding = options.encoding or UTF_8
-        try:
-            with open_text(file, encoding) as lines:
-                first = list(islice((line for line in lines if line.strip()), SAMPLED_LINES))
-        except UnicodeDecodeError as error:
-            fix = "save it as UTF-8, or give its encoding, such as encoding='latin-1'"
-            raise UnreadableFileError(
-                f"{file} is not UTF-8 text (byte {error.object[error.start]:#04x}); {fix}."
-            ) from error
-        if not first:
-            raise UnreadableFileError(f"{file} is empty; a text table needs at least one line of numbers.")
-        choices = [options.delimiter] if options.delimiter else [sign for sign in DELIMITERS if sign != options.decimal]
-        delimiter = max(choices, key=lambda sign: _fitness(first, sign))
-        rows = list(_fields(first, delimiter))
-        decimal = options.decimal or ("," if _has_decimal_comma(rows[1:] or rows) else ".")
-        fields = tuple(field.strip() for field in rows[0])
-        has_words = any(number(text, decimal) is None for text in fields)
-        has_header = has_words if options.header == "auto" else options.header == "yes"
-        doubt = _doubt(rows, decimal) if options.header == "auto" else None
-        return cls(file, encoding, delimiter, decimal, fields, has_header, doubt)
-
-    def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Pairs (line of the file, from 1, and its fields), without blank lines and the header."""
-        with open_text(self.file, self.encoding) as text:
-            reader = _fields(text, self.delimiter)
-            lines = (
-                (reader.line_num, fields)
-                for fields in reader
-                if (fields and any(map(str.strip, fields))) or len(fields) > 1
-            )
-            yield from islice(lines, 1 if self.has_header else 0, None)
 
 
 def open_text(file: Path, encoding: str) -> IO[str]:
@@ -173,33 +122,60 @@ def _looks_like_names(rows: Sequence[Sequence[str]], decimal: str) -> bool:
 
 def read_csv(file: Path, options: TableOptions) -> Table:
     """Table of a text file: X (n_samples, n_features) float64 with NaN for empty fields and NA."""
-    dialect = Dialect.of(file, options)
-    if dialect.doubt is not None:
-        warn_user(f"line 1 of {file} {dialect.doubt}")
-    return table_of(TextColumns(dialect), options, str(file))
+    return table_of(TextColumns.of(file, options), options, str(file))
 
 
 @dataclass(frozen=True)
 class TextColumns:
-    """Columns of a text file, each read on request."""
+    """Columns of a text file, each read on request; ``fields`` are those of its first line that is not blank."""
 
-    dialect: Dialect
+    file: Path
+    encoding: str
+    delimiter: str
+    decimal: str
+    fields: tuple[str, ...]
+    has_header: bool
+
+    @classmethod
+    def of(cls, file: Path, options: TableOptions) -> TextColumns:
+        """In the given format; what is not given is detected from the first lines."""
+        encoding = options.encoding or UTF_8
+        try:
+            with open_text(file, encoding) as lines:
+                first = list(islice((line for line in lines if line.strip()), SAMPLED_LINES))
+        except UnicodeDecodeError as error:
+            fix = "save it as UTF-8, or give its encoding, such as encoding='latin-1'"
+            raise UnreadableFileError(
+                f"{file} is not UTF-8 text (byte {error.object[error.start]:#04x}); {fix}."
+            ) from error
+        if not first:
+            raise UnreadableFileError(f"{file} is empty; a text table needs at least one line of numbers.")
+        choices = [options.delimiter] if options.delimiter else [sign for sign in DELIMITERS if sign != options.decimal]
+        delimiter = max(choices, key=lambda sign: _fitness(first, sign))
+        rows = list(_fields(first, delimiter))
+        decimal = options.decimal or ("," if _has_decimal_comma(rows[1:] or rows) else ".")
+        fields = tuple(field.strip() for field in rows[0])
+        has_words = any(number(text, decimal) is None for text in fields)
+        if options.header == "auto" and (doubt := _doubt(rows, decimal)):
+            warn_user(f"line 1 of {file} {doubt}")
+        has_header = has_words if options.header == "auto" else options.header == "yes"
+        return cls(file, encoding, delimiter, decimal, fields, has_header)
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        return self.dialect.fields if self.dialect.has_header else None
+        return self.fields if self.has_header else None
 
     @property
     def n_columns(self) -> int:
-        return len(self.dialect.fields)
+        return len(self.fields)
 
     def features(self, positions: Sequence[int]) -> MatrixSource:
         try:
             X = self._load(positions)
-            if len(X) and X.shape[1] != len(positions):
-                raise ValueError("lines of one length, but not that of the first")
+            if self.decimal == "," or (len(X) and X.shape[1] != len(positions)):
+                raise ValueError("a point beside decimal commas, or lines of one length, but not that of the first")
         except ValueError:
-            # An empty field, a word or a short line: the slow reader fills the first and names the others.
+            # A decimal comma, an empty field, a word or a short line: the slow reader names the last two.
             X = self._with_gaps(positions)
         names = None if self.names is None else tuple(self.names[column] for column in positions)
         return MatrixSource(X.reshape(-1, len(positions)), names)
@@ -207,33 +183,30 @@ class TextColumns:
     def values(self, position: int) -> np.ndarray:
         values = np.array([fields[position].strip() for _, fields in self._rows()])
         for dtype in (np.int64, np.float64):
-            try:
+            with suppress(ValueError):
                 plain = values.astype(dtype)
-            except ValueError:
-                continue
-            # Texts such as 007 are kept as text, because they are names rather than numbers.
-            return plain if [str(value) for value in plain.tolist()] == values.tolist() else values
+                # Texts such as 007 are kept as text, because they are names rather than numbers.
+                return plain if [str(value) for value in plain.tolist()] == values.tolist() else values
         return values
 
     def place(self, row: int, column: int) -> str:
-        line = next(islice(self.dialect.rows(), row, None))[0]
-        return f"line {line} of {self.dialect.file}, {column_label(self.names, column)},"
+        line = next(islice(self._rows(), row, None))[0]
+        return f"line {line} of {self.file}, {column_label(self.names, column)},"
 
     def _load(self, positions: Sequence[int]) -> np.ndarray:
         everything = list(positions) == list(range(self.n_columns))
-        with open_text(self.dialect.file, self.dialect.encoding) as text:
+        with open_text(self.file, self.encoding) as text:
             # Blank lines before the header would be counted by skiprows, so the header is skipped by hand.
-            lines: Iterator[str] = islice((line for line in text if line.strip()), int(self.dialect.has_header), None)
+            lines: Iterator[str] = islice((line for line in text if line.strip()), int(self.has_header), None)
             first = next(lines, None)
             if first is None:
                 # Only a header, of which loadtxt would warn in its own words.
                 return np.empty((0, len(positions)))
-            lines = chain([first], lines)
             return np.loadtxt(
-                self._with_points(lines) if self.dialect.decimal == "," else lines,
+                chain([first], lines),
                 dtype=np.float64,
                 # For loadtxt, None means any number of blanks.
-                delimiter=None if self.dialect.delimiter == " " else self.dialect.delimiter,
+                delimiter=None if self.delimiter == " " else self.delimiter,
                 comments=None,
                 # Without usecols, loadtxt checks that all lines have the same length.
                 usecols=None if everything else list(positions),
@@ -241,24 +214,22 @@ class TextColumns:
                 ndmin=2,
             )
 
-    def _with_points(self, lines: Iterator[str]) -> Iterator[str]:
-        for line in lines:
-            if "." in line:
-                raise ValueError("a decimal point in a file with decimal commas")
-            yield line.replace(",", ".")
-
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        for line, fields in self.dialect.rows():
-            if len(fields) != self.n_columns:
-                found = f"{len(fields)} fields, expected {self.n_columns}"
-                raise UnreadableFileError(f"line {line} of {self.dialect.file} has {found}; repair the line.")
-            yield line, fields
+        """Pairs (line of the file, from 1, and its fields), without blank lines and the header."""
+        with open_text(self.file, self.encoding) as text:
+            reader = _fields(text, self.delimiter)
+            filled = (fields for fields in reader if any(map(str.strip, fields)) or len(fields) > 1)
+            for fields in islice(filled, int(self.has_header), None):
+                if len(fields) != self.n_columns:
+                    found = f"{len(fields)} fields, expected {self.n_columns}"
+                    raise UnreadableFileError(f"line {reader.line_num} of {self.file} has {found}; repair the line.")
+                yield reader.line_num, fields
 
     def _with_gaps(self, positions: Sequence[int]) -> np.ndarray:
-        values, decimal = array.array("d"), self.dialect.decimal
+        values = array.array("d")
         for line, fields in self._rows():
             for column in positions:
-                value = number(fields[column], decimal)
+                value = number(fields[column], self.decimal)
                 if value is None:
                     raise self._not_numeric(line, column, fields[column])
                 values.append(value)
@@ -266,10 +237,8 @@ class TextColumns:
 
     def _not_numeric(self, line: int, column: int, text: str) -> DataError:
         name = str(column) if self.names is None else repr(self.names[column])
-        other = "," if self.dialect.decimal == "." else "."
-        fix = (
-            NOT_NUMERIC
-            if number(text, other) is None
-            else f"its decimal mark is not {self.dialect.decimal!r}: give decimal={other!r}"
-        )
-        return DataError(f"column {name} of {self.dialect.file} is not numeric: {text!r} in line {line}; {fix}.")
+        other = "," if self.decimal == "." else "."
+        fix = NOT_NUMERIC
+        if number(text, other) is not None:
+            fix = f"its decimal mark is not {self.decimal!r}: give decimal={other!r}"
+        return DataError(f"column {name} of {self.file} is not numeric: {text!r} in line {line}; {fix}.")
