@@ -119,7 +119,7 @@ def _facts(found: Status, now: float) -> dict[str, str]:
 
 def _links(found: Status, now: float) -> Table:
     head = ("neighbour", "link", "last heard", "round trip", "at round", "sent", "received")
-    table = new_table(*head, left=2, collapse_padding=True)
+    table = new_table(*head, left=2, narrow=True)
     for neighbour in found.neighbours:
         troubled = not found.ended and (neighbour.waiting or not neighbour.connected)
         table.add_row(*_link(neighbour, now), style="yellow" if troubled else None)

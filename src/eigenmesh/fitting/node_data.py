@@ -261,10 +261,14 @@ class NodeData(Data):
         shards = self.shards.moved(place)
         moments = self._moments(shards, network, request)
         warn_of_columns(self.shards, moments)
+        return Measurement(moments, self._covariance(shards, moments, choice, place))
+
+    def _covariance(
+        self, shards: data.Partition, moments: data.Moments, choice: data.Choice, place: data.Place
+    ) -> data.Covariance:
         if choice.each:
-            return Measurement(moments, data.covariance_of_each(shards, moments, choice.each, place))
-        kind = {"kind": choice.kind, "xp": place.xp, "device": place.device}
-        return Measurement(moments, data.build_covariance(shards, moments, **kind))
+            return data.covariance_of_each(shards, moments, choice.each, place)
+        return data.build_covariance(shards, moments, kind=choice.kind, xp=place.xp, device=place.device)
 
     def _moments(self, shards: data.Partition, network: Network, request: Request) -> data.Moments:
         how: Any = {"scale": request.scale, "missing": request.missing}
