@@ -440,11 +440,14 @@ def test_a_mistake_in_the_machine_ends_the_run_and_not_only_a_stream(caplog):
 
 
 def tick_dies(endpoint):
-    def look():
+    def measure_latency():
         raise KeyError("a mistake")
 
+    # A connection that is replaced meanwhile is measured as before.
+    assert endpoint._streams._open
     for connection in endpoint._streams._open.values():
-        connection.look = look
+        assert connection.measure_latency
+        connection.measure_latency = measure_latency
 
 
 def journal_dies(endpoint):
