@@ -33,15 +33,12 @@ from waiting import LIMIT_S, until
 # What a peer that stays goes by: the schedule, the folder, the ledger, and whether a batch counts.
 
 
-TRONDHEIM = 'name = "trondheim"\n'
-
-
 @pytest.fixture
 def site(write_network, tmp_path):
-    """A site.toml of oslo in a network with a fourth site, after these changes of the network."""
+    """A site.toml of oslo in a network with a fourth site, which joins later, after these changes of the network."""
 
-    def make(*changes):
-        more = '[[site]]\nname = "bodo"\naddress = "127.0.0.1:7402"\njoins = 5\n\n[settings]\n'
+    def make(*changes, schedule="[joins]\nbodo = 5\n"):
+        more = f'[[site]]\nname = "bodo"\naddress = "127.0.0.1:7402"\n\n{schedule}\n[settings]\n'
         links = ('["trondheim", "oslo"]]', '["trondheim", "oslo"], ["bodo", "oslo"], ["bodo", "bergen"]]')
         path = tmp_path / "oslo.toml"
         path.write_text(site_toml(read_network_file(write_network(links, ("[settings]\n", more), *changes)), "oslo"))
@@ -51,7 +48,7 @@ def site(write_network, tmp_path):
 
 
 def test_a_batch_has_the_sites_that_have_joined_and_not_left(site):
-    oslo = read_site(site((TRONDHEIM, TRONDHEIM + 'leaves = 7\nheir = "oslo"\n')))
+    oslo = read_site(site(schedule='[joins]\nbodo = 5\n[leaves]\ntrondheim = 7\n[heirs]\ntrondheim = "oslo"\n'))
     assert oslo.in_batch(4).sites == ("oslo", "bergen", "trondheim")
     assert oslo.in_batch(5).sites == ("oslo", "bergen", "trondheim", "bodo")
     last = oslo.in_batch(7)
@@ -67,15 +64,15 @@ def test_a_batch_has_the_sites_that_have_joined_and_not_left(site):
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ('leaves = 7\nheir = "bod"\n', "'bod' is not a site"),
-        ('heir = "oslo"\n', "oslo cannot be the heir of trondheim"),
-        ("leaves = 3\n", "with two sites each finds"),
-        ("joins = 8\nleaves = 8\n", "leaves in batch 8, before it joins"),
+        ('[leaves]\ntrondheim = 7\n[heirs]\ntrondheim = "bod"\n', "'bod' is not a site"),
+        ('[heirs]\ntrondheim = "oslo"\n', "oslo cannot be the heir of trondheim"),
+        ("[joins]\nbodo = 5\n[leaves]\ntrondheim = 3\n", "with two sites each finds"),
+        ("[joins]\ntrondheim = 8\n[leaves]\ntrondheim = 8\n", "leaves in batch 8, before it joins"),
     ],
 )
 def test_a_schedule_that_cannot_be_is_refused_by_name(site, lines, said):
     with pytest.raises(InputError, match=said):
-        read_site(site((TRONDHEIM, TRONDHEIM + lines)))
+        read_site(site(schedule=lines))
 
 
 def test_members_that_are_not_linked_are_refused(site):

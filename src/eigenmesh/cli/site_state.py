@@ -252,8 +252,6 @@ def _findings(found: RunSummary) -> list[str]:
     if found.largest is not None:
         size, kind, to = readable_bytes(found.largest["bytes"]), found.largest["kind"], found.largest["to"]
         lines.append(f"The largest message had {size}: {kind} to {to}.")
-    if found.unanswered.messages:
-        lines.append(f"{found.unanswered.messages:,} calls were not answered and are not counted.")
     if found.again.messages:
         lines.append(f"{found.again.messages:,} messages were sent again after a link had broken.")
     if not found.sample_shaped:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 
 START, DATA, ROTATED = "START", "DATA", "ROTATED"
+# What the line that starts a run says of it, the same in all starts of one run.
+FACTS = {"site": str, "run": str, "n_features": int, "n_samples": int, "privacy": str, "partition": str}
 # In the first line, in the place of the hash of a line before it.
 NO_LINE = "0" * 64
 # A line has a few hundred bytes; a longer one was not written by eigenmesh.
@@ -80,7 +82,7 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
         if entry["kind"] == ROTATED:
             valid = isinstance(entry["file"], str) and isinstance(entry["deleted"], list)
         elif entry["kind"] == START:
-            valid = all(isinstance(entry[key], int) for key in ("n_features", "n_samples"))
+            valid = all(isinstance(entry[name], kind) for name, kind in FACTS.items())
         else:
             numbers = [entry[key] for key in ("bytes", "frame_bytes", "round", "epoch", "again")]
             numbers += [size for shape in entry["shapes"] for size in shape]
@@ -275,8 +277,6 @@ def _fields(content: dict[str, Any]) -> str:
 # Totals of an audit file, per run: what was sent to which site, and which shapes of messages could reveal data.
 
 
-# The first message to a neighbour. It is recorded before the site knows whether the neighbour is there.
-CALL = "HELLO"
 # Most shapes that are listed; a run has about a dozen.
 MAX_SHAPES = 200
 
@@ -303,11 +303,11 @@ class Count:
 class RunSummary:
     """Totals of one run, over all its starts with the same data.
 
-    ``unanswered`` counts calls to a neighbour that was not there: the next message to it was another call. They are in
-    no other count. ``partition`` is "features" where all sites have the same samples. ``data`` counts DATA messages
-    that were sent for the first time, which is how a run counts its traffic. ``again`` counts repeated ones,
-    ``by_epoch`` counts both, per epoch of membership. ``covariance_shaped``, ``sample_shaped`` and, where columns are
-    split, ``loading_shaped`` count DATA messages with an array of that shape. ``example`` is the first such message.
+    ``partition`` is "features" where all sites have the same samples. ``data`` counts DATA messages that were sent for
+    the first time, which is how a run counts its traffic. ``again`` counts repeated ones, ``by_epoch`` counts both, per
+    epoch of membership. A call to a neighbour that was not there counts as a message of the kind HELLO.
+    ``covariance_shaped``, ``sample_shaped`` and, where columns are split, ``loading_shaped`` count DATA messages with
+    an array of that shape.
     """
 
     site: str = ""
@@ -320,7 +320,6 @@ class RunSummary:
     first: str = ""
     last: str = ""
     total: Count = field(default_factory=Count)
-    unanswered: Count = field(default_factory=Count)
     data: Count = field(default_factory=Count)
     again: Count = field(default_factory=Count)
     by_neighbour: dict[str, Count] = field(default_factory=dict)
@@ -331,12 +330,6 @@ class RunSummary:
     covariance_shaped: int = 0
     sample_shaped: int = 0
     loading_shaped: int = 0
-    example: dict[str, Any] | None = None
-
-    @property
-    def facts(self) -> tuple[str | int, ...]:
-        """Values that are equal in all starts of one run."""
-        return self.site, self.run, self.n_features, self.n_samples, self.privacy, self.partition
 
     @property
     def masked(self) -> bool:
@@ -394,14 +387,9 @@ class RunSummary:
             name = f"{' x '.join(map(str, shape)) or 'a number'} {dtype}"
             if name in self.shapes or len(self.shapes) < MAX_SHAPES:
                 self.shapes[name] = self.shapes.get(name, 0) + 1
-        covariance = any(is_covariance_shaped(shape, self.length) for shape in shapes)
-        samples = any(is_sample_shaped(shape, self.n_samples, self.n_features) for shape in shapes)
-        loadings = self.by_columns and any(self.n_features in shape for shape in shapes)
-        self.covariance_shaped += covariance
-        self.sample_shaped += samples
-        self.loading_shaped += loadings
-        if self.example is None and (covariance or samples or loadings):
-            self.example = entry
+        self.covariance_shaped += any(is_covariance_shaped(shape, self.length) for shape in shapes)
+        self.sample_shaped += any(is_sample_shaped(shape, self.n_samples, self.n_features) for shape in shapes)
+        self.loading_shaped += self.by_columns and any(self.n_features in shape for shape in shapes)
 
 
 @dataclass
@@ -438,47 +426,22 @@ class AuditSummary:
     damaged: list[int] = field(default_factory=list)
     chain: Chain = field(default_factory=Chain)
 
-    def __post_init__(self) -> None:
-        # The last call to each neighbour; the next message to it shows whether the call was answered.
-        self._calls: dict[str, dict[str, Any]] = {}
-
     def _add(self, entry: dict[str, Any]) -> None:
         if entry["kind"] == START:
             self._start(entry)
-        if entry["kind"] in (START, ROTATED):
-            return
-        if not self.runs:
-            self.runs.append(RunSummary(first=entry["at"]))
-        run, to = self.runs[-1], entry["to"]
-        run.last = entry["at"]
-        called = self._calls.pop(to, None)
-        if called is not None and entry["kind"] == CALL:
-            run.unanswered.add(called)
-        elif called is not None:
-            run._add(called)
-        if entry["kind"] == CALL:
-            self._calls[to] = entry
-        else:
-            run._add(entry)
+        elif entry["kind"] != ROTATED:
+            if not self.runs:
+                self.runs.append(RunSummary(first=entry["at"]))
+            self.runs[-1].last = entry["at"]
+            self.runs[-1]._add(entry)
 
     def _start(self, entry: dict[str, Any]) -> None:
         """Continue the last run if it has this name and these data. Otherwise begin another."""
-        self._count_open_calls()
-        names = str(entry.get("site", "")), str(entry.get("run", ""))
-        modes = str(entry.get("privacy", "open")), str(entry.get("partition", "samples"))
-        begun = RunSummary(*names, entry["n_features"], entry["n_samples"], *modes, first=entry["at"])
-        last = self.runs[-1] if self.runs else None
-        if last is None or last.facts != begun.facts:
-            last = begun
-            self.runs.append(last)
-        last.starts += 1
-        last.last = entry["at"]
-
-    def _count_open_calls(self) -> None:
-        """Calls after which no message followed count as unanswered."""
-        for called in self._calls.values():
-            self.runs[-1].unanswered.add(called)
-        self._calls.clear()
+        facts = {name: entry[name] for name in FACTS}
+        if not self.runs or facts != {name: getattr(self.runs[-1], name) for name in FACTS}:
+            self.runs.append(RunSummary(**facts, first=entry["at"]))
+        self.runs[-1].starts += 1
+        self.runs[-1].last = entry["at"]
 
 
 def summary(path: str | os.PathLike[str]) -> AuditSummary:
@@ -493,7 +456,6 @@ def summary(path: str | os.PathLike[str]) -> AuditSummary:
             found._add(entry)
     if not any(run.starts for run in found.runs):
         raise UnreadableFileError(f"{path} is not an audit file; give the audit.jsonl of a site's out folder.")
-    found._count_open_calls()
     return found
 
 

@@ -18,12 +18,13 @@ from eigenmesh.errors import InputError
 from eigenmesh.fitting import canonical, listed, matching
 from eigenmesh.graphs.topologies import TWO_WAY
 from eigenmesh.masking import mask_rule
-from eigenmesh.settings import AT_SITES, named, whole
-from eigenmesh.sites.fields import TEXT, Fields, toml, toml_table
+from eigenmesh.settings import AT_SITES, named
+from eigenmesh.sites.fields import Fields, toml, toml_table
 from eigenmesh.sites.site import (
     FINGERPRINTS,
     INCOMING,
     RUN_NAME,
+    SCHEDULE,
     Address,
     RunSettings,
     Schedule,
@@ -31,6 +32,7 @@ from eigenmesh.sites.site import (
     fingerprints_table,
     in_order,
     read_fingerprints,
+    read_schedule,
     require_name,
     site_graph,
 )
@@ -123,7 +125,7 @@ def read_network_file(path: str | os.PathLike[str]) -> NetworkFile:
         The network. What is wrong in the file is an error that names the line or the field, and the fix.
     """
     fields = Fields.read(Path(path), WHAT)
-    fields.require_known(["run", "edges", "topology", "site", "settings", FINGERPRINTS])
+    fields.require_known(["run", "edges", "topology", "site", "settings", FINGERPRINTS, *SCHEDULE])
     run = fields.value("run", RUN_NAME, default="run-1")
     sites = _sites(fields)
     table = fields.table("settings")
@@ -131,8 +133,8 @@ def read_network_file(path: str | os.PathLike[str]) -> NetworkFile:
     settings.require_hidden(len(sites), table)
     names = tuple(site.name for site in sites)
     edges = _edges(fields, names, settings.asked.seed or 0)
-    network = NetworkFile(fields.path, run, sites, edges, settings, read_fingerprints(fields, names), _schedule(fields))
-    fields.checked("site", network.schedule.require_usable, names, edges)
+    pins, schedule = read_fingerprints(fields, names), read_schedule(fields, names, edges)
+    network = NetworkFile(fields.path, run, sites, edges, settings, pins, schedule)
     for first, second in edges:
         if not network.site(first).address and not network.site(second).address:
             raise InputError(f"{fields.path}: {first} and {second} are linked, but neither has an address; add one.")
@@ -145,7 +147,7 @@ def _sites(fields: Fields) -> tuple[NetworkSite, ...]:
         raise InputError(f"{fields.path} has no sites; add a table [[site]] with name and address for each site.")
     found: dict[str, NetworkSite] = {}
     for table in tables:
-        table.require_known(["name", "address", "listen", "joins", "leaves", "heir"])
+        table.require_known(["name", "address", "listen"])
         name = table.text("name")
         table.checked("name", require_name, name)
         if name in found:
@@ -159,16 +161,6 @@ def _sites(fields: Fields) -> tuple[NetworkSite, ...]:
             listen = address if address.host in LOOPBACK else everywhere
         found[name] = NetworkSite(name, address, listen)
     return tuple(found.values())
-
-
-def _schedule(fields: Fields) -> Schedule:
-    """The batches of a followed run that sites join and leave with, and who counts their samples afterwards."""
-    kinds = {"joins": whole(0), "leaves": whole(1), "heir": TEXT}
-    joins, leaves, heirs = (
-        {table.text("name"): table.value(key, kind) for table in fields.tables("site") if key in table}
-        for key, kind in kinds.items()
-    )
-    return Schedule({name: batch for name, batch in joins.items() if batch}, leaves, heirs)
 
 
 def _edges(fields: Fields, names: tuple[str, ...], seed: int) -> tuple[tuple[str, str], ...]:
