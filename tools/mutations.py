@@ -20,6 +20,7 @@ from eigenmesh.protocol import machine as _machine
 from eigenmesh.protocol import membership as _membership
 from eigenmesh.protocol import peering as _peering
 from eigenmesh.protocol import wire as _wire
+from eigenmesh.protocol.effects import Write
 from eigenmesh.protocol.machine import SiteMachine
 from eigenmesh.protocol.membership import Membership
 from eigenmesh.protocol.outbox import Outbox
@@ -105,9 +106,9 @@ def repeats_not_audited() -> list[Change]:
     def write(self: Outbox, link: Any, message: Any, stream: int | None = None) -> None:
         before = len(self._effects)
         original(self, link, message, stream)
-        audits = [effect for effect in self._effects[before:] if getattr(effect, "sent", None) and effect.sent.again]
-        for effect in audits:
-            self._effects.remove(effect)
+        for i, effect in enumerate(self._effects[before:], before):
+            if isinstance(effect, Write) and effect.sent is not None and effect.sent.again:
+                self._effects[i] = effect._replace(sent=None)
 
     return [(Outbox, "write", write)]
 
@@ -142,14 +143,14 @@ def own_signature_is_enough() -> list[Change]:
 
     def count(self: Accounts, digest: str) -> Any:
         alone = (self.setup.name,)
-        with patch.object(Membership, "members", alone), patch.object(self.outbox.epoch, "members", alone):
+        with patch.object(self.membership, "members", alone), patch.object(self.outbox.epoch, "members", alone):
             return original(self, digest)
 
     return [(Accounts, "count_signatures", count)]
 
 
 def views_not_agreed() -> list[Change]:
-    return [(Membership, "agreed", True)]
+    return [(Membership, "undecided", ())]
 
 
 def old_words_put_off() -> list[Change]:

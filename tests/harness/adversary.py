@@ -44,7 +44,7 @@ class Adversary:
         process.twist = lambda effect: self._pass(process, effect)
 
     def _pass(self, process: FaultyProcess, effect: Write) -> None:
-        stream, data = effect
+        stream, data, _ = effect
         kind = Kind(data[5])
         self._first.setdefault(stream, data)
         if self._left > 0 and self._world.time.random.random() < 0.3:

@@ -13,25 +13,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Mapping
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eigenmesh.masking import pairwise_masks
 from eigenmesh.protocol import wire
-from eigenmesh.protocol.effects import (
-    Begin,
-    Begun,
-    Compare,
-    Exchange,
-    Keys,
-    Mask,
-    Masked,
-    MembersChanged,
-    PublicKeys,
-    Sign,
-    Signed,
-)
+from eigenmesh.protocol.effects import Begin, Compare, Exchange, Keys, Mask, MembersChanged, Sign
 from eigenmesh.protocol.setup import SET_UP
 from harness.sums import PRIME, Links, Sum, SumProblem, digest_of, plan, require
 
@@ -73,14 +62,14 @@ class MaskedSumProblem(SumProblem):
             total, found = yield from self._epoch(process, value, lost)
             if found is not None:
                 return found
-            require((yield Begin(total.to_bytes(8, "little"))), Begun)
+            require((yield Begin(total.to_bytes(8, "little"))), NoneType)
 
     def _epoch(self, process: FaultyProcess, value: int, lost: Links) -> Generator[Any, Any, tuple[int, Sum | None]]:
         name, machine, total = process.site, process.machine, 0
         answer = yield Keys()
         if isinstance(answer, MembersChanged):
             return 0, None
-        context, publics = machine.mask_context, require(answer, PublicKeys).publics
+        context, publics = machine.mask_context, require(answer, dict)
         rank = context.names.index(name)
         masks = pairwise_masks(machine.past.site_key(lost), [publics[one] for one in context.names], rank, context)
         news = masks.transcript.news
@@ -90,7 +79,7 @@ class MaskedSumProblem(SumProblem):
             answer = yield Mask(number, news(), masks.masked(number, own).tobytes())
             if isinstance(answer, MembersChanged):
                 return total, None
-            words = yield from self._sum(name, lost, number, require(answer, Masked).masked)
+            words = yield from self._sum(name, lost, number, require(answer, bytes))
             if words is None:
                 return total, None
             masks.hear(hashlib.sha256(words.to_bytes(8, "little")).digest())
@@ -103,7 +92,7 @@ class MaskedSumProblem(SumProblem):
         answer = yield Sign(digest, news())
         if isinstance(answer, MembersChanged):
             return total, None
-        return total, Sum(lost, total, digest, require(answer, Signed).statements)
+        return total, Sum(lost, total, digest, require(answer, dict))
 
     def _sum(self, name: str, lost: Links, number: int, masked: bytes) -> Generator[Any, Any, int | None]:
         """The sum over the tree modulo 2^64, up to the root and down again; None if sites were lost."""
@@ -118,7 +107,7 @@ class MaskedSumProblem(SumProblem):
             if isinstance(answer, MembersChanged):
                 return None
             for sender in senders:
-                words = words + answer.frames[sender].arrays[0].view(np.uint64)
+                words = words + answer[sender].arrays[0].view(np.uint64)
         for level in range(1, tree.deepest + 1):
             senders = parent if mine == level else ()
             body = wire.array_body((words.view(np.int64),), 64)
@@ -126,7 +115,7 @@ class MaskedSumProblem(SumProblem):
             if isinstance(answer, MembersChanged):
                 return None
             for sender in senders:
-                words = answer.frames[sender].arrays[0].view(np.uint64)
+                words = answer[sender].arrays[0].view(np.uint64)
         return int(words[0])
 
     def fault_of(

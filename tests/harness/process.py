@@ -38,7 +38,6 @@ class FaultyProcess(Process):
         self.address, self.value = address or site, world.data_of[site]
         self.paused_until, self.audit_failed = 0.0, False
         self.twist: Callable[[ev.Write], None] | None = None
-        self._audited: ev.Sent | None = None
         self._greetings: dict[int, Callable[[bytes], Any]] = {}
 
     def feed(self, event: Any) -> None:
@@ -50,18 +49,11 @@ class FaultyProcess(Process):
         except FullDiskError as error:
             self.feed(ev.DiskFailed(error.what, str(error)))
 
-    def _execute(self, effect: Any, event: Any) -> None:
-        if isinstance(effect, ev.Audit):
-            if self.disk.audit_full:
-                self.audit_failed = True
-                raise FullDiskError("audit", "no space left on device")
-            self._audited = effect.sent
-        else:
-            super()._execute(effect, event)
-
     def _write(self, effect: ev.Write) -> None:
-        audited, self._audited = self._audited, None
-        self.world.watch.wrote(self, effect, audited)
+        if effect.sent is not None and self.disk.audit_full:
+            self.audit_failed = True
+            raise FullDiskError("audit", "no space left on device")
+        self.world.watch.wrote(self, effect)
         greeting = self._greetings.pop(effect.stream, None)
         if greeting is not None:
             greeting(effect.data)

@@ -13,12 +13,13 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Generator, Mapping
+from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from eigenmesh.protocol import wire
-from eigenmesh.protocol.effects import Begin, Begun, Exchange, MembersChanged, Received, Sign, Signed
+from eigenmesh.protocol.effects import Begin, Exchange, MembersChanged, Sign
 from eigenmesh.protocol.membership import Membership
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class SumProblem:
             if found is not None:
                 return found
             # The next epoch starts from the estimate of this one.
-            require((yield Begin(estimate.to_bytes(8, "little"))), Begun)
+            require((yield Begin(estimate.to_bytes(8, "little"))), NoneType)
 
     def fault_of(
         self, result: Sum, members: tuple[str, ...], values: Mapping[str, int], starts: Mapping[str, bytes]
@@ -139,7 +140,7 @@ def _epoch(
     answer = yield Sign(digest)
     if isinstance(answer, MembersChanged):
         return y, None
-    return y, Sum(lost, total, digest, require(answer, Signed).statements)
+    return y, Sum(lost, total, digest, require(answer, dict))
 
 
 def _exchange(tag: int, number: int, send_to: tuple[str, ...], receive_from: tuple[str, ...]) -> Exchange:
@@ -147,7 +148,7 @@ def _exchange(tag: int, number: int, send_to: tuple[str, ...], receive_from: tup
 
 
 def _numbers(answer: Any, senders: tuple[str, ...]) -> list[int]:
-    frames = require(answer, Received).frames
+    frames = require(answer, dict)
     return [int(frames[sender].arrays[0][0]) for sender in senders]
 
 

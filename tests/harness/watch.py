@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from eigenmesh.masking import MIN_SITES
 from eigenmesh.protocol import wire
-from eigenmesh.protocol.effects import Sent, Write
+from eigenmesh.protocol.effects import Write
 from eigenmesh.protocol.membership import Membership, ordered
 from eigenmesh.protocol.setup import read_statement
 from eigenmesh.protocol.wire import RECORD_BYTES, Kind, Mark
@@ -47,9 +47,9 @@ class RunWatch:
         self._totals: dict[tuple[bytes, int], int] = {}
         self._lies: dict[bytes, tuple[int, int, set[str]]] = {}
 
-    def wrote(self, process: FaultyProcess, write: Write, audited: Sent | None) -> None:
+    def wrote(self, process: FaultyProcess, write: Write) -> None:
         """A message is sent: it must be in the audit, acknowledge only synced rounds, and repeat a round unchanged."""
-        data, site = write.data, process.site
+        data, audited, site = write.data, write.sent, process.site
         if audited is None:
             if process.audit_failed and data[5] in (Kind.ABORT, Kind.PARK):
                 return

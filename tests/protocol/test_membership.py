@@ -68,7 +68,7 @@ def test_survivors_agree_on_members_and_links(n, seed, rng):
         names = tuple(NAMES[node] for node in sorted(part))
         for name in names:
             assert views[name].members == names
-            assert views[name].agreed
+            assert not views[name].undecided
             assert views[name].lost == views[names[0]].lost
 
 
@@ -85,12 +85,12 @@ def test_not_agreed_before_all_members_have_signed_the_view():
     views = {name: Membership(name, NAMES[:4], edges) for name in "abc"}
     lose(views["c"], ("c", "d"))
     tell(views["c"], views["b"])
-    assert not views["b"].agreed
+    assert views["b"].undecided
     tell(views["b"], views["a"])
-    assert views["a"].agreed
-    assert not views["b"].agreed
+    assert not views["a"].undecided
+    assert views["b"].undecided
     tell(views["a"], views["b"])
-    assert views["b"].agreed
+    assert not views["b"].undecided
 
 
 def test_of_two_halves_neither_goes_on():

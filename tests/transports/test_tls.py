@@ -423,14 +423,14 @@ def test_a_neighbour_that_hashes_wrongly_is_found_out():
 def test_a_mistake_in_the_machine_ends_the_run_and_not_only_a_stream(caplog):
     sites = Sites(nx.path_graph(2), patience_s=1.0)
 
-    def received(event):
+    def hear(*frame):
         raise KeyError("a mistake")
 
     def work(rank):
         with sites.transport(rank) as transport:
             rounds(transport, [1 - rank], 3)
             if rank == 0:
-                transport.endpoint.machine.peering.received = received
+                transport.endpoint.machine.peering._hear = hear
             rounds(transport, [1 - rank], 1000, first=3)
 
     errors = in_threads(work, 2)

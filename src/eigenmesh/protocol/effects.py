@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from eigenmesh.protocol.wire import Body, Frame
+from eigenmesh.protocol.wire import Body
 
 
 class SiteStarted(NamedTuple):
@@ -63,7 +63,10 @@ class Tick(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """The solver sends arrays to some neighbours and waits for arrays of the same form from some."""
+    """The solver sends arrays to some neighbours and waits for arrays of the same form from some.
+
+    The answer is a dictionary with the frame of each neighbour.
+    """
 
     body: Body
     tag: int
@@ -72,13 +75,17 @@ class Exchange(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """The solver waits for the public keys of all members, for masks in the present epoch."""
+    """The solver waits for the public keys of all members, for masks in the present epoch.
+
+    The answer is a dictionary with the key of each member.
+    """
 
 
 class Mask(NamedTuple):
     """The solver has masked its part of the average with this number. It is not sent before it is on the disk.
 
     ``heard`` are the running hashes of what it has heard since its last request. The mask is bound to the last one.
+    The answer has the bytes to send, which are those given, or those that an earlier process has recorded.
     """
 
     number: int
@@ -90,6 +97,7 @@ class Compare(NamedTuple):
     """The solver waits until all members have signed the running hash of what they have heard.
 
     ``stage`` is that of the statement: the end of the set-up, or the end of the run because of an error at a site.
+    The answer is None: all members have heard the same, as far as this site can tell.
     """
 
     stage: str
@@ -97,14 +105,20 @@ class Compare(NamedTuple):
 
 
 class Sign(NamedTuple):
-    """The solver has a result and waits until all members have signed its digest, and what they have heard."""
+    """The solver has a result and waits until all members have signed its digest, and what they have heard.
+
+    The answer is a dictionary with the signed statement of each member.
+    """
 
     digest: str
     heard: tuple[bytes, ...] = ()
 
 
 class Begin(NamedTuple):
-    """The solver starts again with the remaining members, from an estimate that is kept in the journal."""
+    """The solver starts again with the remaining members, from an estimate that is kept in the journal.
+
+    The answer is None, once the new epoch is on the disk.
+    """
 
     start: bytes
 
@@ -152,10 +166,14 @@ class Dial(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Send a message over a stream, after all earlier ones."""
+    """Record a message in the audit, then send it over a stream, after all earlier ones.
+
+    If it cannot be recorded, it must not be sent. ``sent`` is None if the audit has failed before.
+    """
 
     stream: int
     data: bytes
+    sent: Sent | None
 
 
 class Cut(NamedTuple):
@@ -174,14 +192,8 @@ class Append(NamedTuple):
     urgent: bool = False
 
 
-class Audit(NamedTuple):
-    """Record a message in the audit. The next effect is its Write, which must be dropped if this fails."""
-
-    sent: Sent
-
-
 class Deliver(NamedTuple):
-    """The answer to the solver's request."""
+    """The answer to the solver's request: what the request says, or ``MembersChanged``."""
 
     answer: Any
 
@@ -199,35 +211,7 @@ class Log(NamedTuple):
     text: str
 
 
-Effect = Dial | Write | Cut | Append | Audit | Deliver | Fail | Log
-
-
-class Received(NamedTuple):
-    """Answer to Exchange: the frame from each neighbour."""
-
-    frames: dict[str, Frame]
-
-
-class PublicKeys(NamedTuple):
-    """Answer to Keys: the public key of each member, by name."""
-
-    publics: dict[str, bytes]
-
-
-class Masked(NamedTuple):
-    """Answer to Mask: the bytes to send, which are those given, or those that an earlier process has recorded."""
-
-    masked: bytes
-
-
-class Compared(NamedTuple):
-    """Answer to Compare: all members have heard the same, as far as this site can tell."""
-
-
-class Signed(NamedTuple):
-    """Answer to Sign: the signed statement of each member."""
-
-    statements: dict[str, str]
+Effect = Dial | Write | Cut | Append | Deliver | Fail | Log
 
 
 class MembersChanged(NamedTuple):
@@ -236,17 +220,10 @@ class MembersChanged(NamedTuple):
     lost: tuple[tuple[str, str], ...]
 
 
-class Begun(NamedTuple):
-    """Answer to Begin: the new epoch is on the disk."""
-
-
 class Parted(NamedTuple):
     """Answer to Finish: the neighbours have all they need, or are lost. Those in ``owed`` may need this site again."""
 
     owed: tuple[str, ...]
-
-
-Answer = Received | PublicKeys | Masked | Compared | Signed | MembersChanged | Begun | Parted
 
 
 class Wait(NamedTuple):

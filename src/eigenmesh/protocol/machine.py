@@ -48,6 +48,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from typing import Any
 
 from eigenmesh.errors import AbortedError, DeadlineError, ParkedError
 from eigenmesh.masking import MaskContext
@@ -82,7 +83,7 @@ class Asked:
 
     event: ev.Question
     since: float
-    work: Callable[[], ev.Answer | ev.Wait | None]
+    work: Callable[[], ev.Deliver | ev.Wait | None]
     record: int = 0
 
 
@@ -114,9 +115,21 @@ class SiteMachine:
         self.accounts = Accounts(membership, outbox)
         self.rounds = Rounds(membership, outbox, self.peering, self.accounts)
         self._request: Asked | None = None
-        self._parted: ev.Parted | None = None
+        self._parted: ev.Deliver | None = None
         self._waits: tuple[str, ...] = ()
         self._last_tick = now
+        # All other events are requests of the solver.
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            ev.Bytes: self.peering.received,
+            ev.Durable: lambda event: self.outbox.durable(event.records),
+            ev.Opened: self.peering.opened,
+            ev.Closed: self.peering.closed,
+            ev.Unreachable: self.peering.unreachable,
+            ev.Tick: lambda event: self._tick(),
+            ev.SiteStarted: lambda event: self.peering.call_all(),
+            ev.DiskFailed: self._disk_failed,
+            ev.Stop: self._stop,
+        }
 
     def step(self, now: float, event: ev.Event) -> list[ev.Effect]:
         """Take one event. Returns the effects, to be done in this order, an answer last.
@@ -124,27 +137,7 @@ class SiteMachine:
         If an effect fails, drop those after it.
         """
         self._clock.now = now
-        match event:
-            case ev.Bytes():
-                self.peering.received(event)
-            case ev.Durable():
-                self.outbox.durable(event.records)
-            case ev.Opened():
-                self.peering.opened(event)
-            case ev.Closed():
-                self.peering.closed(event)
-            case ev.Unreachable():
-                self.peering.unreachable(event)
-            case ev.Tick():
-                self._tick()
-            case ev.SiteStarted():
-                self.peering.call_all()
-            case ev.DiskFailed():
-                self._disk_failed(event)
-            case ev.Stop():
-                self._stop(event)
-            case _:
-                self._ask(event)
+        self._handlers.get(type(event), self._ask)(event)
         self._progress()
         return self.outbox.take_effects()
 
@@ -223,7 +216,7 @@ class SiteMachine:
         else:
             self._apply(request.work())
 
-    def _apply(self, found: ev.Answer | ev.Wait | None) -> None:
+    def _apply(self, found: ev.Deliver | ev.Wait | None) -> None:
         """Deliver an answer, or note whom the solver waits for. Fail if the wait is too long."""
         if isinstance(found, ev.Wait):
             self._waits = found.names
@@ -231,7 +224,7 @@ class SiteMachine:
                 self._check_wait(found)
         elif found is not None:
             self._request, self._waits = None, ()
-            self.outbox.emit(ev.Deliver(found))
+            self.outbox.emit(found)
 
     def _check_wait(self, wait: ev.Wait) -> None:
         lost = [name for name in wait.names if self.epoch.links[name].lost]
@@ -242,7 +235,7 @@ class SiteMachine:
             text = f"{self.setup.name} waited {longest:g} s for {', '.join(wait.names)} {wait.what}."
             self.outbox.end(DeadlineError(text))
 
-    def _begin(self, request: Asked, start: bytes) -> ev.Begun | None:
+    def _begin(self, request: Asked, start: bytes) -> ev.Deliver | None:
         """Enter the epoch of the remaining members, over new streams, once its record is on the disk."""
         if not self.outbox.is_durable(request.record):
             return None
@@ -255,9 +248,9 @@ class SiteMachine:
             # All members have signed the view, so none of them is still to start.
             link.join(self._clock.now)
         self.peering.call_all()
-        return ev.Begun()
+        return ev.Deliver(None)
 
-    def _part(self, request: Asked) -> ev.Parted | ev.Wait:
+    def _part(self, request: Asked) -> ev.Deliver | ev.Wait:
         """Say farewell to all, and leave once they have all they need. After a failure, once they have the reason."""
         failed, links = self.outbox.failure is not None, self.epoch.links.values()
         # A neighbour that has our farewell may leave, so everything from it must be on our disk.
@@ -271,7 +264,7 @@ class SiteMachine:
         if waits and self._clock.now - request.since <= (PARTING_S if failed else self.setup.round_s):
             return ev.Wait(waits)
         owed = [link.name for link in links if not link.finished and (link.lost or failed)]
-        self._parted = ev.Parted(tuple(owed))
+        self._parted = ev.Deliver(ev.Parted(tuple(owed)))
         return self._parted
 
     def _is_parted(self, link: Link) -> bool:
@@ -279,7 +272,7 @@ class SiteMachine:
             return link.lost or link.finished or link.warned
         has_all = link.finished or (link.farewell_taken and not link.retained)
         # Its own farewell was acknowledged, or there is no stream to do so.
-        is_answered = link.stream is None or not self.outbox.owes_farewell(link)
+        is_answered = link.stream is None or link.farewell_record is None
         return link.lost or (has_all and is_answered)
 
     # Everything else.

@@ -6,9 +6,11 @@ it: it declares links lost, signs its view, and waits until all members have sig
 
 from __future__ import annotations
 
-from collections import deque
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+import networkx as nx
 
 from eigenmesh.errors import FrameError, LostNeighbourError, ParkedError, TransportError
 from eigenmesh.masking import MIN_SITES
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 
 # Most starts of one site. Each start is kept and passed on, so the number must be bounded. No run comes near it.
 MAX_STARTS = 10_000
-KEY_BYTES = 32
+# A public key of 32 bytes in hexadecimal, or nothing.
+_KEY = re.compile(r"([0-9a-f]{64})?")
 # Longest time for an agreement, in units of ``patience_s``: neighbours may fall silent one after the other.
 MAX_PATIENCES = 10
 
@@ -43,12 +46,17 @@ class Membership:
     sites : the names of all sites, in the order of the network.
     edges : all links of the network.
     lost : the links that are known to be lost.
+
+    Attributes
+    ----------
+    links : the remaining links, in the order of the network.
+    members : the sites that these links connect to this one, including itself, in the order of the network.
     """
 
     def __init__(self, name: str, sites: Iterable[str], edges: Iterable[Edge], lost: Iterable[Edge] = ()) -> None:
         self.name, self.sites = name, tuple(sites)
         self.edges = tuple(ordered(edge) for edge in edges)
-        self.lost = tuple(sorted({ordered(link) for link in lost}))
+        self._lose(lost)
         self._known: dict[tuple[object, ...], Statement] = {}
         # Whether no number of any site has been used here yet. Until then a site may start over with a new journal.
         self.fresh = True
@@ -59,8 +67,17 @@ class Membership:
             return False
         self._known[self._key(statement)] = statement
         if statement.kind == LOST:
-            self.lost = tuple(sorted({*self.lost, ordered(statement.content)}))
+            self._lose((*self.lost, statement.content))
         return True
+
+    def _lose(self, links: Iterable[Iterable[str]]) -> None:
+        """These links are lost."""
+        self.lost = tuple(sorted({ordered(link) for link in links}))
+        self.links = tuple(edge for edge in self.edges if edge not in self.lost)
+        graph = nx.Graph(self.links)
+        graph.add_node(self.name)
+        reached = nx.node_connected_component(graph, self.name)
+        self.members = tuple(site for site in self.sites if site in reached)
 
     def is_new(self, statement: Statement) -> bool:
         """Whether ``add`` would add it."""
@@ -68,27 +85,26 @@ class Membership:
         return known is None or self._is_newer(statement, known)
 
     def _key(self, statement: Statement) -> tuple[object, ...]:
-        kind, site, content = statement.kind, statement.site, statement.content
+        """Site and subject of a statement. Raises FrameError unless its content has the right form."""
+        kind, site, most = statement.kind, statement.site, len(self.edges)
         if site not in self.sites:
             raise FrameError(f"{site!r} is not a site of this network.")
-        try:
-            if kind == INSTANCE and len(content) == 4 and isinstance(content[0], str) and 0 < content[1] <= MAX_STARTS:
-                require_key(content[3])
-                return kind, site
-            if kind == LOST and site in content and ordered(content) in self.edges:
-                return kind, site, ordered(content)
-            if kind == VIEW and 0 < content[0] <= len(self.edges) and isinstance(content[1], str):
-                require_key(content[2])
-                return kind, site
-            if kind == HEARD and 0 <= content[0] <= len(self.edges) and content[1] in (SET_UP, ENDING):
-                position, digest, start = content[2:]
-                if isinstance(position, int) and position >= 0 and isinstance(digest, str) and 0 <= start <= MAX_STARTS:
-                    return kind, site, int(content[0]), str(content[1])
-            if kind == RESULT and 0 <= content[0] <= len(self.edges) and all(isinstance(it, str) for it in content[1:]):
-                epoch, _, _ = content
-                return kind, site, int(epoch)
-        except (TypeError, ValueError, IndexError, KeyError):
-            pass
+        match statement.content:
+            case [str(), int(start), str(), str(key)] if kind == INSTANCE:
+                if 0 < start <= MAX_STARTS and _KEY.fullmatch(key):
+                    return kind, site
+            case [str(), str()] as ends if kind == LOST:
+                if site in ends and ordered(ends) in self.edges:
+                    return kind, site, ordered(ends)
+            case [int(n_lost), str(), str(key)] if kind == VIEW:
+                if 0 < n_lost <= most and _KEY.fullmatch(key):
+                    return kind, site
+            case [int(epoch), str(stage), int(position), str(), int(start)] if kind == HEARD:
+                if 0 <= epoch <= most and stage in (SET_UP, ENDING) and position >= 0 and 0 <= start <= MAX_STARTS:
+                    return kind, site, epoch, stage
+            case [int(epoch), str(), str()] if kind == RESULT:
+                if 0 <= epoch <= most:
+                    return kind, site, epoch
         raise FrameError(f"a statement of {site} is not valid.")
 
     def _is_newer(self, statement: Statement, known: Statement) -> bool:
@@ -153,29 +169,9 @@ class Membership:
         return [len(self.lost), view_digest(self.lost)]
 
     @property
-    def links(self) -> tuple[Edge, ...]:
-        """Remaining links, in the order of the network."""
-        return tuple(edge for edge in self.edges if edge not in self.lost)
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        """Sites that the remaining links connect to this one, including itself, in the order of the network."""
-        linked: dict[str, list[str]] = {site: [] for site in self.sites}
-        for first, second in self.links:
-            linked[first].append(second)
-            linked[second].append(first)
-        reached, waiting = {self.name}, deque([self.name])
-        while waiting:
-            new = [site for site in linked[waiting.popleft()] if site not in reached]
-            reached.update(new)
-            waiting.extend(new)
-        return tuple(site for site in self.sites if site in reached)
-
-    @property
     def missing(self) -> tuple[str, ...]:
         """Sites that are no longer members."""
-        members = self.members
-        return tuple(site for site in self.sites if site not in members)
+        return tuple(site for site in self.sites if site not in self.members)
 
     @property
     def undecided(self) -> tuple[str, ...]:
@@ -183,11 +179,6 @@ class Membership:
         signed = self._signed(VIEW)
         same = [site for site, view in signed.items() if list(view.content[:2]) == self.view]
         return tuple(site for site in self.members if site not in same)
-
-    @property
-    def agreed(self) -> bool:
-        """Whether every member has signed this view."""
-        return not self.undecided
 
     def require_majority(self) -> None:
         """Raise unless more than half of all sites are members: if the network splits, at most one part continues."""
@@ -198,12 +189,6 @@ class Membership:
                 f"without {', '.join(self.missing)}; there is no majority, so there is no result here. "
                 "Start the run again unless the others continue."
             )
-
-
-def require_key(text: object) -> None:
-    """Raise ValueError unless the text is a public key in hexadecimal, or empty (no key)."""
-    if not isinstance(text, str) or len(bytes.fromhex(text)) not in (0, KEY_BYTES):
-        raise ValueError(text)
 
 
 class TwiceError(FrameError):
@@ -247,7 +232,7 @@ class Agreement:
         self._since = self.clock.now
         self.outbox.state(VIEW, [*self.membership.view, self.outbox.public_key(self.membership.lost)])
 
-    def lose(self, names: list[str]) -> ev.MembersChanged | ev.Wait | None:
+    def lose(self, names: list[str]) -> ev.Deliver | ev.Wait | None:
         """React to lost neighbours as ``on_loss`` demands. Returns the same as ``agree``."""
         setup, links = self.setup, self.outbox.epoch.links
         silent = ", ".join(name for name in names if links[name].joined)
@@ -269,7 +254,7 @@ class Agreement:
         self.sign_view()
         return self.agree()
 
-    def agree(self) -> ev.MembersChanged | ev.Wait | None:
+    def agree(self) -> ev.Deliver | ev.Wait | None:
         """Wait until every member has signed the view. Neighbours that fall silent meanwhile are lost, too.
 
         Returns the answer to the solver, or for whom it has to wait, or None if the run has ended.
@@ -284,9 +269,9 @@ class Agreement:
         for name in membership.fallen_silent & left:
             # It has been there, even if this site has never met it, so it is not waited for until it joins.
             links[name].join(self.clock.now)
-        if membership.agreed and not self.outbox.has_unsent:
+        if not membership.undecided and not self.outbox.has_unsent:
             self.lost = membership.lost
-            return ev.MembersChanged(membership.lost)
+            return ev.Deliver(ev.MembersChanged(membership.lost))
         silent = [name for name in links if name in left and links[name].lost]
         return (self.lose(silent) if silent else None) or ev.Wait(tuple(sorted(left)))
 

@@ -23,6 +23,7 @@ from eigenmesh.protocol.wire import Body, Frame, JournalRecord, Kind, Mark
 
 # Most bytes that are kept for a neighbour until they are on its disk. Then the sender waits. More for larger messages.
 WINDOW_BYTES = 64 << 20
+AUDIT, JOURNAL = "audit", "journal"
 NO_TEXT = wire.text_body("")
 # After such a record no site may start over: its numbers, or masks made with its key, have been used.
 USED = (Mark.FRAME, Mark.MASKED)
@@ -57,6 +58,8 @@ class Link:
     stream : number of the stream whose greeting was accepted, or None while there is none.
     retained : DATA messages that the neighbour has not acknowledged yet, oldest first.
     safe_there, safe_here : every round below this one is on the neighbour's disk; on our disk.
+    used : frames that are not on our disk yet: the record of the journal that each is in, and its round.
+    farewell_record : the record with the neighbour's farewell, or None if there is none or it was acknowledged.
     has_there : the neighbour has every round below this one, perhaps only in memory.
     written : every round below this one has been written to the neighbour at least once.
     inbox : frames that have arrived and were not used yet, by round.
@@ -87,6 +90,8 @@ class Link:
     inbox_bytes: int = 0
     next_in: int = 0
     safe_here: int = 0
+    used: deque[tuple[int, int]] = field(default_factory=deque)
+    farewell_record: int | None = None
     safe_reported: int = 0
     unreported_bytes: int = 0
     replay: deque[JournalRecord] = field(default_factory=deque)
@@ -251,13 +256,12 @@ class Outbox:
         self.failure: Exception | None = None
         self.doubt: Exception | None = None
         self._effects: list[ev.Effect] = []
-        self._audit_failed = self._journal_failed = False
+        # Which of journal and audit cannot be written any more.
+        self._failed: set[str] = set()
         # Records below the first number are on the disk. The second number is that of the next record.
         self._durable = self._records = len(past.entries)
-        # What may be sent once a record is on the disk: acknowledgements, statements and answers to farewells.
-        self._not_durable: deque[tuple[int, str, int, int]] = deque()
+        # Statements of this site, each with the record that must be on the disk before it may be sent.
         self._unsent: deque[tuple[int, Statement]] = deque()
-        self._farewells: deque[tuple[int, int, str]] = deque()
         self.epoch = Epoch.after(setup, lost, clock.now)
         self.epoch.recall(setup, past)
 
@@ -291,15 +295,17 @@ class Outbox:
         stream = link.stream if stream is None else stream
         if stream is None:
             return
-        if self._audit_failed and message.kind not in (Kind.ABORT, Kind.PARK):
+        audited = AUDIT not in self._failed
+        if not audited and message.kind not in (Kind.ABORT, Kind.PARK):
             return
         data = wire.acknowledging(message.frame, link.safe_here)
         again = message.kind is Kind.DATA and message.round < link.written
-        if not self._audit_failed:
+        sent = None
+        if audited:
             what = message.shapes, message.dtypes, message.payload_bytes, len(data), message.sha256.hex()
             kind = wire.KIND_NAMES[message.kind]
-            self._effects.append(ev.Audit(ev.Sent(link.name, kind, self.epoch.number, message.round, *what, again)))
-        self._effects.append(ev.Write(stream, data))
+            sent = ev.Sent(link.name, kind, self.epoch.number, message.round, *what, again)
+        self._effects.append(ev.Write(stream, data, sent))
         link.safe_reported, link.unreported_bytes = link.safe_here, 0
         link.bytes_out += len(data)
         if message.kind is Kind.DATA:
@@ -322,7 +328,7 @@ class Outbox:
     def append(self, mark: Mark, content: bytes = b"", neighbour: str = "", round_: int = 0) -> int:
         """Write a record to the journal, and return its number. A journal that has failed once gets nothing more."""
         sender = self.setup.sites.index(neighbour or self.setup.name)
-        if not self._journal_failed:
+        if JOURNAL not in self._failed:
             written = wire.record(mark, content, sender, self.epoch.number, round_)
             self._effects.append(ev.Append(written, urgent=mark is Mark.MASKED))
         self._records += 1
@@ -336,43 +342,34 @@ class Outbox:
 
     def keep_frame(self, link: Link, data: bytes, round_: int) -> None:
         """Write the frame of a round to the journal. It is acknowledged once it is on the disk."""
-        number = self.append(Mark.FRAME, data, link.name, round_)
-        self._not_durable.append((number, link.name, round_ + 1, self.epoch.number))
+        link.used.append((self.append(Mark.FRAME, data, link.name, round_), round_))
 
     def keep_farewell(self, link: Link) -> None:
         """Write a neighbour's farewell to the journal. It is acknowledged once it is on the disk."""
-        self._farewells.append((self.append(Mark.DONE, b"", link.name), self.epoch.number, link.name))
-
-    def owes_farewell(self, link: Link) -> bool:
-        """Whether the neighbour's farewell is not on the disk yet, so that it was not acknowledged."""
-        return any(name == link.name for _, _, name in self._farewells)
+        link.farewell_record = self.append(Mark.DONE, b"", link.name)
 
     def durable(self, records: int) -> None:
         """Send everything that was waiting for these records to be on the disk."""
         self._durable = max(self._durable, records)
-        links, due = self.epoch.links, dict[str, None]()
-        while self._not_durable and self._not_durable[0][0] < records:
-            _, name, round_, epoch = self._not_durable.popleft()
-            if epoch == self.epoch.number and (link := links.get(name)) is not None:
-                link.safe_here = max(link.safe_here, round_)
-                if link.owes_acknowledgement or link.finished:
-                    due[name] = None
-        for name in due:
-            self.write(links[name], self.message(Kind.ACK))
+        for link in self.epoch.links.values():
+            before = link.safe_here
+            while link.used and link.used[0][0] < records:
+                link.safe_here = link.used.popleft()[1] + 1
+            if link.safe_here > before and (link.owes_acknowledgement or link.finished):
+                self.write(link, self.message(Kind.ACK))
         while self._unsent and self._unsent[0][0] < records:
             self.spread(self._unsent.popleft()[1])
-        while self._farewells and self._farewells[0][0] < records:
-            _, epoch, name = self._farewells.popleft()
-            if epoch == self.epoch.number and name in links:
-                self.acknowledge_farewell(links[name])
+        for link in self.epoch.links.values():
+            if link.farewell_record is not None and link.farewell_record < records:
+                self.acknowledge_farewell(link)
 
     def acknowledge_farewell(self, link: Link) -> None:
+        link.farewell_record = None
         self.write(link, self.message(Kind.ACK, tag=1))
 
     def disk_failed(self, what: str) -> None:
         """Note that the audit or the journal cannot be written."""
-        self._audit_failed = self._audit_failed or what == "audit"
-        self._journal_failed = self._journal_failed or what != "audit"
+        self._failed.add(what)
 
     # Statements.
 

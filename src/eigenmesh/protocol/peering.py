@@ -489,7 +489,7 @@ class Peering:
         link.complete = True
         if link.finished:
             # A repeated farewell: its record is on the disk, or will be soon.
-            if not self.outbox.owes_farewell(link):
+            if link.farewell_record is None:
                 self.outbox.acknowledge_farewell(link)
             return
         link.finish()

@@ -128,7 +128,7 @@ class Accounts:
         except TwiceError:
             self.outbox.end_misfit("this site has signed that it has heard something else")
 
-    def count_heard(self, stage: str, since: float) -> ev.Compared | ev.Wait | None:
+    def count_heard(self, stage: str, since: float) -> ev.Deliver | ev.Wait | None:
         """Answer once all members have signed what they have heard; ``since`` is the time of the request."""
         epoch = self.outbox.epoch
         last, signed = len(self.heard) - 1, self.membership.heard(epoch.number, stage)
@@ -137,7 +137,7 @@ class Accounts:
             self._told_apart(apart[0])
             return None
         if self._all_ended(since) if stage == ENDING else len(signed) == len(epoch.members):
-            return None if self.outbox.has_unsent else ev.Compared()
+            return None if self.outbox.has_unsent else ev.Deliver(None)
         return ev.Wait(bringers_of(signed, epoch), "to sign what it has heard")
 
     def _all_ended(self, since: float) -> bool:
@@ -163,7 +163,7 @@ class Accounts:
         """Sign the digest of the result, and what was heard on the way to it."""
         self.outbox.state(RESULT, [self.outbox.epoch.number, digest, self.last_heard])
 
-    def count_signatures(self, digest: str) -> ev.Signed | ev.Wait | None:
+    def count_signatures(self, digest: str) -> ev.Deliver | ev.Wait | None:
         """Answer once all members have signed the same result, after they have heard the same."""
         epoch = self.outbox.epoch
         signed = self.membership.results(epoch.number)
@@ -175,7 +175,7 @@ class Accounts:
                 self._told_apart(site)
                 return None
         if len(signed) == len(epoch.members) and not self.outbox.has_unsent:
-            return ev.Signed({site: statement.text for site, statement in signed.items()})
+            return ev.Deliver({site: statement.text for site, statement in signed.items()})
         return ev.Wait(bringers_of(signed, epoch), "to sign the result")
 
 
@@ -221,7 +221,7 @@ class Rounds:
         safe = max((epoch.links[name].safe_here for name in event.send_to), default=0)
         return Round(event, self.outbox.message(Kind.DATA, event.body, epoch.round, event.tag, safe))
 
-    def collect(self, round_: Round) -> ev.Received | ev.Wait | None:
+    def collect(self, round_: Round) -> ev.Deliver | ev.Wait | None:
         """Send the round unless it is sent, and answer once the frames of all neighbours are here."""
         epoch, event, message = self.outbox.epoch, round_.event, round_.message
         if message.round == epoch.round:
@@ -240,7 +240,7 @@ class Rounds:
             return None
         if missing:
             return ev.Wait(tuple(missing), f"to send round {message.round}")
-        return ev.Received(round_.got)
+        return ev.Deliver(round_.got)
 
     def _pick(self, name: str, round_: Round) -> bool:
         """Take a neighbour's frame from the journal or from those that have arrived; False if it is not there yet."""
@@ -279,7 +279,7 @@ class Rounds:
         round_.got[link.name] = frame
         return True
 
-    def count_keys(self) -> ev.PublicKeys | ev.Wait | None:
+    def count_keys(self) -> ev.Deliver | ev.Wait | None:
         """Answer once the keys of all members are known.
 
         They are part of signed statements: of the instance of each process, and after a loss of each view.
@@ -294,9 +294,9 @@ class Rounds:
             return None
         # Masks are made with these keys from now on, so no site may change its key.
         self.membership.fresh = False
-        return ev.PublicKeys(shown)
+        return ev.Deliver(shown)
 
-    def keep_masked(self, event: ev.Mask) -> ev.Masked | None:
+    def keep_masked(self, event: ev.Mask) -> ev.Deliver | None:
         """Record the masked words, or answer with those that an earlier process recorded and may have sent."""
         if event.number < self.next_masked:
             text = f"average {event.number} would be masked again; the next one is {self.next_masked}."
@@ -317,7 +317,7 @@ class Rounds:
             return None
         if before is None:
             self.masked_record = self.outbox.append(Mark.MASKED, recorded, round_=event.number)
-        return ev.Masked(masked)
+        return ev.Deliver(masked)
 
 
 class JournalledMasks:
@@ -332,9 +332,9 @@ class JournalledMasks:
 
     signed = True
 
-    def __init__(self, machine: SiteMachine, ask: Callable[[Any], Any], known: ev.PublicKeys) -> None:
+    def __init__(self, machine: SiteMachine, ask: Callable[[Any], Any], known: dict[str, bytes]) -> None:
         context = machine.mask_context
-        publics, rank = [known.publics[name] for name in context.names], context.names.index(machine.setup.name)
+        publics, rank = [known[name] for name in context.names], context.names.index(machine.setup.name)
         self.left = tuple(name for name in machine.setup.sites if name not in context.names)
         self._ask, self._masks = ask, pairwise_masks(machine.past.site_key(machine.epoch.lost), publics, rank, context)
 
@@ -348,9 +348,8 @@ class JournalledMasks:
     def masked(self, number: int, words: np.ndarray) -> np.ndarray:
         """The masked words that may be sent for the average with this number, (n,) -> (n,) uint64."""
         masked = self._masks.masked(number, words).astype("<u8", copy=False).tobytes()
-        return np.frombuffer(self._ask(ev.Mask(number, self.news(), masked)).masked, "<u8").astype(
-            np.uint64, copy=False
-        )
+        kept = self._ask(ev.Mask(number, self.news(), masked))
+        return np.frombuffer(kept, "<u8").astype(np.uint64, copy=False)
 
 
 def bringers_of(there: Collection[str], epoch: Epoch) -> tuple[str, ...]:

@@ -131,7 +131,7 @@ class Endpoint:
             except queue.Empty:
                 answer = None
             if answer is not None:
-                return answer
+                return answer.answer
             self._supervisor.check()
             if not isinstance(event, ev.Finish):
                 self.check()
@@ -223,21 +223,19 @@ class Endpoint:
         while events:
             for effect in self.machine.step(time.monotonic(), events.popleft()):
                 match effect:
+                    case ev.Write(sent=ev.Sent() as sent) if problem := self._record(sent):
+                        events.append(ev.DiskFailed("audit", problem))
+                        break
                     case ev.Write() | ev.Cut() | ev.Dial():
                         out.append(effect)
-                    case ev.Audit(sent):
-                        problem = self._record(sent)
-                        if problem:
-                            events.append(ev.DiskFailed("audit", problem))
-                            break
                     case ev.Append(record, urgent):
                         self._records += 1
                         if self._journal is not None:
                             self._journal.append(record, urgent)
                         else:
                             events.append(ev.Durable(self._records))
-                    case ev.Deliver(answer):
-                        self._answers.put(answer)
+                    case ev.Deliver():
+                        self._answers.put(effect)
                     case ev.Fail(error):
                         self._end(error)
                     case _:
@@ -334,9 +332,9 @@ class TlsTransport(Transport):
         own = [ea.to_numpy(array) for array in arrays]
         body = wire.array_body(own, self.endpoint.setup.run.max_message_bytes)
         to, from_ = (tuple([self._linked[rank] for rank in ranks]) for ranks in (links.send_to, links.receive_from))
-        answer = self._ask(ev.Exchange(body, getattr(links, "tag", 0), to, from_))
+        frames = self._ask(ev.Exchange(body, getattr(links, "tag", 0), to, from_))
         self.sent.add(len(to), sum([array.nbytes for array in own]))
-        return {rank: in_library_of(arrays, answer.frames[self._linked[rank]].arrays) for rank in links.receive_from}
+        return {rank: in_library_of(arrays, frames[self._linked[rank]].arrays) for rank in links.receive_from}
 
     def compare(self, stage: str) -> None:
         """Sign what this site has heard so far, and wait until all members have.
@@ -351,7 +349,7 @@ class TlsTransport(Transport):
 
         In a masked run they also sign what they have heard.
         """
-        return dict(self._ask(ev.Sign(digest, () if self._masks is None else self._masks.news())).statements)
+        return dict(self._ask(ev.Sign(digest, () if self._masks is None else self._masks.news())))
 
     def _ask(self, event: ev.Exchange | ev.Keys | ev.Compare | ev.Sign) -> Any:
         answer = self.endpoint.ask(event)
