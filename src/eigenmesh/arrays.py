@@ -305,6 +305,24 @@ def _piece_count(length: int) -> int:
     return next(count for count in range(most, 0, -1) if length % count == 0)
 
 
+# Bytes as numbers, for what nodes send besides arrays.
+
+
+# Bytes per float64, which represents 48 bits exactly.
+NUMBER_BYTES = 6
+
+
+def as_numbers(sent: bytes) -> np.ndarray:
+    """Bytes, with zeros at the end to make them a multiple of six, as float64 numbers: (words,)."""
+    padded = sent.ljust(-(-len(sent) // NUMBER_BYTES) * NUMBER_BYTES, b"\0")
+    return np.frombuffer(padded, np.uint8).reshape(-1, NUMBER_BYTES) @ 256.0 ** np.arange(NUMBER_BYTES)[::-1]
+
+
+def as_bytes(numbers: np.ndarray) -> bytes:
+    """The bytes of ``as_numbers``: (words,)."""
+    return numbers.astype(">u8").view(np.uint8).reshape(-1, 8)[:, -NUMBER_BYTES:].tobytes()
+
+
 # The first axis of an array, over the nodes in this process; one copy may stand for all of them.
 
 

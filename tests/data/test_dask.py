@@ -412,12 +412,11 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("change", "said"),
         [
-            (lambda part: part[["b", "a", "c"]], r"has column 0 \('b'\) where the data frame has 'a'"),
-            (lambda part: part.rename(columns={"b": "x"}), "lacks column 'b' and also has column 'x'"),
-            (lambda part: part[["a", "b"]], "lacks column 'c'"),
-            (lambda part: part.assign(d=1.0), "also has column 'd'"),
+            (lambda part: part.rename(columns={"b": "x"}), "lacks column 'b', which the dask data frame has"),
+            (lambda part: part[["a", "b"]], "lacks column 'c', which the dask data frame has"),
+            (lambda part: part.assign(d=1.0), "has column 'd', which the dask data frame lacks"),
         ],
-        ids=["order", "name", "fewer", "more"],
+        ids=["name", "fewer", "more"],
     )
     def test_a_partition_with_other_columns_is_named(self, change, said):
         whole = pd.DataFrame(sample()[:, :3], columns=list("abc"))
@@ -428,11 +427,24 @@ class TestRefused:
             return change(part) if number == 2 else part
 
         frame = dd.from_map(read, range(4), meta=whole[:0])
-        with pytest.raises(DataError, match=f"partition 2 of the dask data frame {said}; give all partitions the same"):
+        with pytest.raises(DataError, match=f"partition 2 of the dask data frame {said}"):
             fitted(frame, k=2)
         model = fitted(dd.from_pandas(whole, npartitions=4), k=2)
         with pytest.raises(DataError, match=f"partition 2 of the dask data frame {said}"):
             model.transform(frame).compute()
+
+    def test_columns_of_a_partition_may_be_in_another_order(self):
+        whole = pd.DataFrame(sample()[:, :3], columns=list("abc"))
+        parts = np.split(np.arange(400), 4)
+
+        def read(number):
+            part = whole.iloc[parts[number]]
+            return part[["b", "a", "c"]] if number == 2 else part
+
+        frame, straight = dd.from_map(read, range(4), meta=whole[:0]), dd.from_pandas(whole, npartitions=4)
+        model, plain = fitted(frame, k=2), fitted(straight, k=2)
+        np.testing.assert_allclose(model.components_, plain.components_, rtol=1e-12)
+        np.testing.assert_allclose(model.transform(frame).compute(), plain.transform(straight).compute(), atol=1e-12)
 
     def test_a_column_of_dates_is_named_before_anything_is_read(self):
         frame = pd.DataFrame(sample()[:, :3], columns=list("abc")).assign(seen=pd.date_range("2026", periods=400))

@@ -11,7 +11,7 @@ from eigenmesh import DecentralizedPCA, graphs
 from eigenmesh.averaging import AllReduce, Integers
 from eigenmesh.data import Shards
 from eigenmesh.errors import InputError, TransportError
-from eigenmesh.fitting import NodeData, Request, fit, parse_weights, prepare
+from eigenmesh.fitting import NodeData, Request, Spread, fit, prepare
 from eigenmesh.fitting.networks import add_masks
 from eigenmesh.masking import Disclosure
 from eigenmesh.networks import Peers, Stacked
@@ -113,7 +113,7 @@ class Recorded(ThreadTransport):
 
 def all_sent(samples, topology="star", **settings):
     """The words and the other numbers that each node sends in a whole fit."""
-    weights = parse_weights(topology, "metropolis", M, 0)
+    weights = Spread(topology, weights="metropolis").network(M)
     asked = {"n_components": 3, "random_state": 1, "privacy": "masked"} | settings
     request = Request.parse(**asked)
 
@@ -189,7 +189,7 @@ def test_two_nodes_and_unknown_names_are_refused():
 
 
 def test_a_second_fit_of_what_was_prepared_uses_no_mask_again():
-    weights = parse_weights("path", "metropolis", M, 0)
+    weights = Spread("path", weights="metropolis").network(M)
     request = Request.parse(n_components=2, privacy="masked", random_state=1)
     prepared = prepare(request, NodeData(Shards.from_list(parts()), weights))
     first, number = fit(prepared), prepared.network.masking.number
@@ -199,7 +199,7 @@ def test_a_second_fit_of_what_was_prepared_uses_no_mask_again():
 
 
 def test_a_node_without_a_key_is_named(monkeypatch):
-    weights = parse_weights("path", "metropolis", M, 0)
+    weights = Spread("path", weights="metropolis").network(M)
     network = Stacked(weights, Integers())
     largest = network.maximum
 
@@ -217,7 +217,7 @@ def test_masks_of_the_transport_are_taken_and_no_keys_are_made():
 
     def node(link):
         link.masks = lambda: given
-        network = Peers(parse_weights("path", "metropolis", 3, 0), link, Integers())
+        network = Peers(Spread("path", weights="metropolis").network(3), link, Integers())
         add_masks(network)
         return network.masking.masks == [given], network.traffic.messages
 

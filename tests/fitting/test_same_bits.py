@@ -13,7 +13,7 @@ from eigenmesh.certificate import measured
 from eigenmesh.certificate.certificate import own_signs
 from eigenmesh.data import Shards
 from eigenmesh.errors import DataError, InputError, TransportError
-from eigenmesh.fitting import NodeData, Request, fit, model_of, parse_weights, prepare
+from eigenmesh.fitting import NodeData, Request, Spread, fit, model_of, prepare
 from eigenmesh.solvers import block_krylov as _block_krylov
 from eigenmesh.transports import run_threads
 
@@ -88,7 +88,7 @@ def test_sparse_samples_give_the_same_bits_too():
 
 
 def test_saved_files_are_the_same_at_every_node():
-    samples, weights = parts(), parse_weights("erdos_renyi", "metropolis", len(SIZES), 0)
+    samples, weights = parts(), Spread("erdos_renyi", weights="metropolis").network(len(SIZES))
     request = Request.parse(n_components=3, averaging="integers", random_state=1)
 
     def node(transport):
@@ -123,7 +123,7 @@ def test_components_are_sent_only_where_a_node_has_other_bits_and_are_then_those
 
 def test_a_node_whose_result_is_another_is_noticed(monkeypatch):
     monkeypatch.setattr(measured, "digest_of", lambda mean: np.full(1, np.nan))
-    samples, weights = parts(), parse_weights("path", "metropolis", len(SIZES), 0)
+    samples, weights = parts(), Spread("path", weights="metropolis").network(len(SIZES))
     prepared = prepare(
         Request.parse(n_components=2, averaging="integers", random_state=1),
         NodeData(Shards.from_list(samples), weights),
@@ -143,7 +143,7 @@ def test_solvers_that_mix_are_refused_by_name(solver):
 @pytest.mark.parametrize("way", [{"averaging": "integers"}, {"privacy": "masked"}], ids=str)
 def test_samples_that_change_during_the_fit_are_found_before_anything_is_sent(way):
     samples = parts()
-    weights = parse_weights("path", "metropolis", len(SIZES), 0)
+    weights = Spread("path", weights="metropolis").network(len(SIZES))
     request = Request.parse(n_components=2, random_state=1, covariance="chunked", **way)
     prepared = prepare(request, NodeData(Shards.from_list(samples), weights))
     samples[3] *= 1e6

@@ -24,7 +24,7 @@ def printed(table) -> list[list[str]]:
 
 def certificate(k: int) -> Certificate:
     values = np.linspace(4.0, 1.0, k)
-    return Certificate(values, values / 1e7, values, values / 1e6, (), False, 0.5, 0.0, True, 0.0, np.zeros(k))
+    return Certificate(values, values / 1e7, values, values / 1e6, (), False, 0.5, 0.0, 0.0, np.zeros(k), True)
 
 
 def test_components_have_shares_that_add_up_and_bounds():

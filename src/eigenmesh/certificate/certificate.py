@@ -61,9 +61,9 @@ class Certificate:
     open_cluster: bool
     next_value: float
     chance: float
-    seed_drawn: bool
     orthonormality: float
     disagreement: np.ndarray
+    seed_drawn: bool = False
     disclosure: Disclosure = field(default_factory=Disclosure)
 
     def __repr__(self) -> str:

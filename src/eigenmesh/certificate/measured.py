@@ -124,8 +124,8 @@ def estimates_apart(covariance: Covariance, network: Network, X: Array, beyond: 
 
 # Random projections that show whether nodes hold the same components.
 PROJECTIONS = 3
-# Number of words in a digest, and bytes per word: float64 represents 48 bits exactly.
-DIGEST_WORDS, WORD_BYTES = 4, 6
+# Bytes of a digest.
+DIGEST_BYTES = 24
 
 
 class Measured(NamedTuple):
@@ -193,8 +193,7 @@ class Measured(NamedTuple):
 def digest_of(mean: Array) -> np.ndarray:
     """Hash of the components as numbers: all nodes have the same bits if maxima and minima are equal."""
     digest = hashlib.sha256(np.ascontiguousarray(ea.to_numpy(mean)).tobytes()).digest()
-    words = (digest[WORD_BYTES * word : WORD_BYTES * (word + 1)] for word in range(DIGEST_WORDS))
-    return np.array([float(int.from_bytes(word, "big")) for word in words])
+    return ea.as_numbers(digest[:DIGEST_BYTES])
 
 
 # Error bounds of loadings when columns are split over the nodes: each node has the loadings of its own columns.
@@ -257,7 +256,6 @@ def certify(
     beyond: Array | None = None,
     patient: bool = False,
     seed: int = 0,
-    drawn: bool = False,
     total_variance: float = np.nan,
 ) -> Certified:
     """Measure how far X is from the eigenvectors.
@@ -278,8 +276,6 @@ def certify(
         Each node's estimates of further eigenvectors, which speed up that search.
     patient : bool
         True if the solver continues when its own space is not conclusive, so that no separate search is needed yet.
-    drawn : bool
-        True if the seed was drawn at run time, so that the data cannot depend on it.
     total_variance : float
         The trace of C. Its last digits may differ between nodes. The result has the maximum at every node.
     """
@@ -324,7 +320,7 @@ def certify(
         basis, further = _in_one_copy(network, estimates)
         complement = probe_complement(covariance, network, basis, X.shape[0], known, seed, further)
     loadings = loading_residuals(covariance, network, estimates)
-    certificate = _certificate(network, measured, estimates, complement, known, drawn, loadings)
+    certificate = _certificate(network, measured, estimates, complement, known, loadings)
     local = ea.everywhere(ea.namespace(X).concat([one.local for one in estimates]), X.shape[0])
     return Certified(estimates[0].mean, local, certificate, complement, measured.total, alike)
 
@@ -354,7 +350,6 @@ def _certificate(
     estimates: Sequence[Estimates],
     complement: Complement,
     known: KnownComponents,
-    drawn: bool,
     loadings: np.ndarray | None,
 ) -> Certificate:
     values, residuals, floor = measured.values, measured.residuals, known.floor
@@ -383,7 +378,6 @@ def _certificate(
         open_cluster=complement.shared > 0,
         next_value=complement.upper,
         chance=complement.chance + network.chance,
-        seed_drawn=drawn,
         orthonormality=skewness,
         disagreement=measured.disagreement,
     )

@@ -18,7 +18,7 @@ from eigenmesh import data, graphs
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import Averaging
 from eigenmesh.errors import DataError, InputError, import_extra
-from eigenmesh.fitting import Data, DataFacts, Measurement, Monitor, Request, Size
+from eigenmesh.fitting import Data, DataFacts, Measurement, Request, Size
 from eigenmesh.networks import Network, Stacked, Traffic
 from eigenmesh.solvers import Solver
 
@@ -185,20 +185,11 @@ def _size_of_node(shards: data.Partition, position: int) -> np.ndarray:
 
 
 def _frame_samples(frame: Any, names: tuple[str, ...], partition_info: Any = None) -> np.ndarray:
-    """The samples of a partition, which must have the columns that the whole data frame declares, in their order."""
-    found = tuple(str(name) for name in frame.columns)
+    """The samples of a partition, with its columns in the order in which the whole data frame declares them."""
     whole = "the dask data frame"
     where = whole if partition_info is None else f"partition {partition_info['number']} of {whole}"
-    if sorted(found) == sorted(names) and found != names:
-        at = next(place for place, name in enumerate(found) if name != names[place])
-        wrong = f"has {data.column_label(found, at)} where the data frame has {names[at]!r}"
-        raise DataError(f"{where} {wrong}; give all partitions the same order of columns.")
-    if found != names:
-        lacking, more = [name for name in names if name not in found], [name for name in found if name not in names]
-        both = ("lacks", lacking), ("also has", more)
-        words = [f"{verb} {data.listed_columns(some)}" for verb, some in both if some]
-        raise DataError(f"{where} {' and '.join(words)}; give all partitions the same columns.")
-    return np.asarray(data.as_source(frame, where).read(slice(0, len(frame))))
+    source = data.aligned(data.as_source(frame, where), len(names), names, where, whole)
+    return np.asarray(source.read(slice(0, len(frame))))
 
 
 # The covariance of all blocks as one operator: products at the blocks, summed over a tree, or formed in one pass.
@@ -333,6 +324,8 @@ def formed_in_one_pass(blocks: Blocks, *, scale: data.Scaling) -> tuple[data.Mom
 MEMORY_SHARE = 0.3
 # A product costs task scheduling besides its flops, and with few columns memory access dominates.
 PASS_COST = 2.0
+# A solver that typically needs this many products is refused.
+MANY_PRODUCTS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -359,7 +352,7 @@ class DaskData(Data):
     def check(self, request: Request) -> None:
         """Raise if the solver exchanges messages hundreds of times."""
         solver = request.solver
-        if solver is not None and not solver.traits.few_exchanges:
+        if solver is not None and solver.traits.expected_products >= MANY_PRODUCTS:
             cost = "exchanges messages hundreds of times, and on Dask each exchange takes tens of milliseconds"
             raise InputError(f'solver {solver.name!r} {cost}; use solver="auto", or give it the computed array.')
 
@@ -452,44 +445,3 @@ def lazy_scores(pca: Any, X: Any) -> Any:
 def _scores(block: Any, projector: data.Projector, kept: np.dtype) -> np.ndarray:
     source = data.as_source(scipy_or_dense(block), "a dask block")
     return projector.scores_of(source, None, "a dask block").astype(kept, copy=False)
-
-
-# A batch of a stream as dask data: the workers sum its moments in one pass over their blocks.
-
-
-def batch_moments(
-    blocks: Blocks, centre: np.ndarray | None, monitor: Monitor | None
-) -> tuple[data.Summary | None, np.ndarray | None]:
-    """Moments of all rows, None if there are no rows, and the sums of the monitor, (1, its width).
-
-    With a centre c near the mean, the blocks sum ``n``, ``s = sum (y - c)`` and ``P = sum (y - c)(y - c)^T``; then the
-    mean is ``c + s / n`` and the scatter ``P - s s^T / n``. Without a centre, an extra pass first computes the mean.
-    """
-    d, none = blocks.n_features, None if monitor is None else np.zeros((1, monitor.width))
-    counted = partial(data.count_and_sum, fills=False)
-    if centre is None:
-        first = blocks.total_of_samples(counted)
-        if not first[0]:
-            return None, none
-        centre = first[1 : 1 + d] / first[0]
-    total = blocks.total_of_samples(partial(_sums_of_a_batch, centre=centre, monitor=monitor))
-    if not np.isfinite(total).all():
-        # This pass names the entry that is not finite.
-        blocks.total_of_samples(counted)
-    count = float(total[0])
-    if not count:
-        return None, none
-    shift, products, seen = np.split(total[1:], [d, d + d * d])
-    scatter = products.reshape(d, d) - np.outer(shift, shift) / count
-    summary = data.Summary.about(count, centre, shift / count, scatter)
-    return summary, None if monitor is None else seen[np.newaxis]
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def _sums_of_a_batch(shards: data.Partition, position: int, centre: np.ndarray, monitor: Monitor | None) -> np.ndarray:
-    """Number, sums and products of the rows of a block, and the sums of the monitor: (1 + d + d^2 + its width,)."""
-    about, block = _centred_sums(shards, position, centre), shards.blocks[position]
-    seen = np.zeros(0 if monitor is None else monitor.width)
-    if monitor is not None:
-        seen += sum(monitor.node_sums(rows + centre) for _, rows in data.Centring(centre).chunks(block))
-    return np.concatenate([[float(block.n_rows)], about[1:].ravel(), seen])

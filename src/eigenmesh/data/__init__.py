@@ -85,7 +85,7 @@ from eigenmesh.data.split import (
     rows_by_value,
     split_by_name,
 )
-from eigenmesh.data.stream import Running, RunningCovariance, RunningRows, RunningScatter, Summary
+from eigenmesh.data.stream import Running, RunningCovariance, RunningRows, RunningScatter
 from eigenmesh.data.table import READERS, all_files_of, consecutive_rows, expand, kind_of, name_of, read_table
 
 __all__ = [

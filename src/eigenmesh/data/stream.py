@@ -158,12 +158,8 @@ class RunningScatter(Running):
         return 8 * len(self.summary.mean) ** 2
 
     def ticked(self, rows: Array, forgetting: float) -> RunningScatter:
-        return self.joined(Summary.of(rows, whole=True) if len(rows) else None, forgetting)
-
-    def joined(self, new: Summary | None, forgetting: float) -> RunningScatter:
-        """After a batch with these moments, or an empty batch."""
         before = self.summary if forgetting == 1 else self.summary.times(forgetting)
-        return RunningScatter(before if new is None else before.merged(new))
+        return RunningScatter(before.merged(Summary.of(rows, whole=True)) if len(rows) else before)
 
     def product(self, X: Array) -> Array:
         return self.summary.scatter @ X

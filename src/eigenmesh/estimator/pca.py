@@ -108,7 +108,7 @@ def data_for(
         if nodes is not None:
             raise InputError("nodes= goes with one array; the data given are already in parts.")
         data = spread.of_parts(X, [sample_weight] if own and sample_weight is not None else sample_weight)
-        _set_features(pca, data.shards)
+        pca._set_features(data.shards.n_features, data.shards.feature_names)
         return data
     if spread.kind is FeatureShards and isinstance(nodes, str):
         raise InputError(f"nodes={nodes!r} is for samples; where columns are split, give one entry per column.")
@@ -120,14 +120,14 @@ def data_for(
     return spread.of_own(table) if own else spread.of_table(table, nodes)
 
 
-def data_of_dask(pca: Any, X: Any, nodes: Any, first: bool = True) -> DaskData:
-    """Blocks of a dask array or data frame, one per node; reads nothing. Later batches must have the same columns."""
+def data_of_dask(pca: Any, X: Any, nodes: Any) -> DaskData:
+    """Blocks of a dask array or data frame, one per node; reads nothing."""
     from eigenmesh.coordinators.dask import DaskData, check_features
 
     if nodes is not None:
         raise InputError("nodes= splits one array; dask data are split by their chunks. Leave it out.")
     known = inspect.signature(type(pca)).parameters
-    # A subclass may set a parameter that its users cannot, and a stream has no partition.
+    # A subclass may set a parameter that its users cannot.
     for name in filter(known.__contains__, NOT_ON_DASK):
         value, default = getattr(pca, name), known[name].default
         if value is not default and not (isinstance(value, str) and value == default):
@@ -136,18 +136,8 @@ def data_of_dask(pca: Any, X: Any, nodes: Any, first: bool = True) -> DaskData:
     n_blocks = data.facts.n_nodes
     if pca.n_nodes not in (None, n_blocks):
         raise InputError(f"n_nodes = {pca.n_nodes}, but the data have {n_blocks} blocks, one per node; leave it out.")
-    check_features(pca, X, reset=first)
+    check_features(pca, X, reset=True)
     return data
-
-
-def _set_features(pca: Any, shards: Partition) -> None:
-    """Set the number and names of columns on the estimator, for data that scikit-learn has not checked."""
-    pca.n_features_in_ = shards.n_features
-    if shards.feature_names is not None:
-        pca.feature_names_in_ = np.asarray(shards.feature_names, dtype=object)
-    elif hasattr(pca, "feature_names_in_"):
-        # Left over from an earlier fit.
-        del pca.feature_names_in_
 
 
 def nodes_from_column(pca: Any, X: Any, nodes: Any) -> tuple[Any, Any]:

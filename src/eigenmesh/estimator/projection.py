@@ -70,13 +70,29 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if isinstance(X, data.Source) or data.is_device_array(X) or (data.is_mapped(X) and reset):
             # scikit-learn would read all of it, and can only read CPU memory.
             source = data.as_source(X)
-            validate_data(self, source, reset=True, skip_check_array=True)
-            if source.feature_names is not None:
-                self.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
+            self._set_features(source.shape[1], source.feature_names)
             return source
         least, finite = (fewest, False) if reset else (1, not self._fills_missing)
         checks: Any = {"ensure_min_samples": least, "ensure_all_finite": finite}
         return validate_data(self, X, reset=reset, accept_sparse="csr", **checks)
+
+    def _set_features(self, n_features: int, names: tuple[str, ...] | None) -> None:
+        """Set the number and names of columns as scikit-learn does, for data that it has not checked."""
+        self.n_features_in_ = n_features
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            # Left over from an earlier fit.
+            del self.feature_names_in_
+
+    def _take(self, model: Model) -> None:
+        """Set the attributes that every model has."""
+        self.components_, self.mean_, self.scale_ = model.components, model.mean, model.scale
+        self.explained_variance_ = model.explained_variance
+        self.explained_variance_ratio_ = model.explained_variance_ratio
+        self.singular_values_ = model.singular_values
+        self.noise_variance_, self.n_samples_ = model.noise_variance, model.n_samples
+        self.n_components_, self._all_features = len(model.components), model.all_features
 
     def _without_nodes(self, X: Any) -> Any:
         """A data frame without the column of nodes that ``fit`` used, if it still has one."""
@@ -313,18 +329,21 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 def takes_settings(kind: type[T]) -> type[T]:
     """Give an estimator a constructor with the settings of its table, and its docstring their descriptions."""
     kind._rows = rows_of(kind)
-
-    def constructor(self: FittedPCA, n_components: int | float | None = None, **given: Any) -> None:
-        self._store(n_components=n_components, **given)
-
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=row.default) for name, row in kind._rows.items()
     ]
     parameters[0] = parameters[0].replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    signature = inspect.Signature([itself, *parameters])
+
+    def constructor(*values: Any, **given: Any) -> None:
+        bound = signature.bind(*values, **given)
+        bound.apply_defaults()
+        vars(values[0]).update({name: bound.arguments[name] for name in kind._rows})
+
     # scikit-learn, help() and notebooks read the signature; type checkers read the table, which the class inherits.
-    constructor.__signature__ = inspect.Signature([itself, *parameters])  # type: ignore[attr-defined]
-    kind.__init__ = constructor  # type: ignore[method-assign, assignment]
+    constructor.__signature__ = signature  # type: ignore[attr-defined]
+    kind.__init__ = constructor  # type: ignore[method-assign]
     text = textwrap.TextWrapper(112, initial_indent=" " * 8, subsequent_indent=" " * 8)
     described = "\n".join(
         f"    {name} : {row.type_words}\n{text.fill(f'{row.text} {row.more}'.strip())}"
@@ -342,14 +361,6 @@ class FittedPCA(Projection, OfEveryFit):
     partition: Any = "samples"
     # The settings that are its parameters. A subclass of a user may have others, which it checks itself.
     _rows: ClassVar[Mapping[str, Setting]]
-
-    def _store(self, **given: Any) -> None:
-        """Set the parameters, as given or to their defaults."""
-        unknown = next((name for name in given if name not in self._rows), None)
-        if unknown is not None:
-            raise TypeError(f"{type(self).__name__} has no parameter {unknown!r}; it has {', '.join(self._rows)}.")
-        for name, row in self._rows.items():
-            setattr(self, name, given.get(name, row.default))
 
     def _request(self) -> Request:
         """The request for a fit; raises InputError for the first invalid parameter, without looking at data."""
@@ -376,19 +387,14 @@ class FittedPCA(Projection, OfEveryFit):
         return isinstance(self.scale, str) or super()._fills_missing
 
     def _set_fitted(self, fitted: Fit) -> None:
-        result, moments = fitted.result, fitted.moments
-        self.fitted_, self.result_ = fitted, result
-        self.components_, self.node_components_ = fitted.components, fitted.node_components
+        result = fitted.result
+        self._take(model_of(fitted))
+        self.fitted_, self.result_, self.node_components_ = fitted, result, fitted.node_components
         if fitted.scores is not None:
             self.scores_ = fitted.scores
         elif hasattr(self, "scores_"):
             # Left over from an earlier fit.
             del self.scores_
-        self.explained_variance_ = result.explained_variance
-        self.explained_variance_ratio_ = fitted.explained_variance_ratio
-        self.singular_values_, self.noise_variance_ = fitted.singular_values, fitted.noise_variance
-        self.mean_, self.scale_, self._all_features = moments.mean, moments.scale, moments.n_features
-        self.n_components_, self.n_samples_ = len(result.explained_variance), moments.n_samples
         self.n_nodes_, self.weights_ = fitted.facts.n_nodes, fitted.weights
         self.node_names_ = fitted.facts.node_names or tuple(str(node) for node in range(self.n_nodes_))
         self.certificate_, self.history_ = result.certificate, result.history
@@ -474,16 +480,9 @@ class SavedModel(Projection):
     def of(cls, model: Model, whiten: bool = False, missing: data.Filling = "error") -> SavedModel:
         """From a model that was read from a file, or built from arrays."""
         saved = cls(whiten, missing)
+        saved._take(model)
+        saved._set_features(model.components.shape[1], model.feature_names)
         saved.model_, saved.warnings_ = model, model.warnings
-        saved.components_, saved.mean_, saved.scale_ = model.components, model.mean, model.scale
-        saved.explained_variance_ = model.explained_variance
-        saved.explained_variance_ratio_ = model.explained_variance_ratio
-        saved.singular_values_ = model.singular_values
-        saved.noise_variance_, saved.n_samples_ = model.noise_variance, model.n_samples
-        saved._all_features = model.all_features
-        saved.n_components_, saved.n_features_in_ = model.components.shape
-        if model.feature_names is not None:
-            saved.feature_names_in_ = np.asarray(model.feature_names, dtype=object)
         return saved
 
     @property

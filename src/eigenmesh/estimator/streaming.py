@@ -25,6 +25,7 @@ from eigenmesh.data import (
     RunningRows,
     RunningScatter,
     Source,
+    aligned,
     checkable,
     column_label,
     first_not_finite,
@@ -33,7 +34,7 @@ from eigenmesh.data import (
     rows_by_value,
 )
 from eigenmesh.errors import DataError, InputError, TooFewSamplesError, warn_user
-from eigenmesh.estimator.pca import connect, data_of_dask, event_log, is_parts, nodes_from_column, spread_of
+from eigenmesh.estimator.pca import connect, event_log, is_parts, nodes_from_column, spread_of
 from eigenmesh.estimator.projection import FittedPCA, takes_settings
 from eigenmesh.events import EventLog
 from eigenmesh.fitting import StreamData
@@ -48,8 +49,6 @@ def count_batch(
     pca: StreamingPCA, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None, stream: StreamData | None
 ) -> StreamData:
     """The stream with a batch that is in no fit yet; the stream that is given does not change."""
-    if is_dask(X):
-        return _count_dask(pca, X, y, nodes, stream)
     rows, stream = _read_rows(pca, X, y, nodes, seed, transport, stream)
     monitor = stream.monitor
     sums = None if monitor is None else np.stack([monitor.node_sums(own) for own in rows])
@@ -57,32 +56,12 @@ def count_batch(
     return stream.counted(kept, sums, np.array([own.shape[0] for own in rows]))
 
 
-def _count_dask(pca: StreamingPCA, X: Any, y: Any, nodes: Any, stream: StreamData | None) -> StreamData:
-    """A batch of dask data: for the stream the cluster is a single node; moments are summed on the workers."""
-    from eigenmesh.coordinators.dask import batch_moments
-
-    if y is not None:
-        raise InputError("y= splits one array; dask data are split by their chunks. Leave it out.")
-    if pca.window is not None or pca.store is not None:
-        raise InputError("window= and store= need rows, but dask data keep only moments; leave them out.")
-    data = data_of_dask(pca, X, nodes, first=stream is None)
-    blocks, d = data.blocks, data.blocks.n_features
-    if 8 * d**2 > MEMORY_BYTES:
-        raise InputError(f"{d} x {d} moments do not fit into memory; give fit all the dask data, or drop columns.")
-    if stream is None:
-        stream = StreamData([RunningScatter.empty(d)], data.weights, feature_names=blocks.layout.feature_names)
-    node, last = stream.nodes[0], stream.last
-    if len(stream.labels) != 1 or not isinstance(node, RunningScatter):
-        raise DataError(f"the stream has {len(stream.labels)} nodes, but dask data are one; begin with dask data.")
-    new, sums = batch_moments(blocks, None if last is None else last.mean, stream.monitor)
-    n_rows = np.array([0 if new is None else round(new.weight)])
-    return stream.counted([node.joined(new, pca.forgetting)], sums, n_rows, blocks.traffic)
-
-
 def _read_rows(
     pca: StreamingPCA, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None, stream: StreamData | None
 ) -> tuple[list[Array], StreamData]:
     """The validated rows (n, d) float64 of each node in this process, and the stream that they belong to."""
+    # A batch is small enough for this process, or can be cut into smaller ones.
+    X = X.compute() if is_dask(X) else X
     in_parts = is_parts(X)
     if transport is not None and (y is not None or nodes is not None or in_parts):
         raise InputError("with a transport this process is one node: give its own samples, and neither y nor nodes.")
@@ -126,18 +105,10 @@ def _checked(pca: StreamingPCA, X: Any, first: bool) -> Array:
 
 
 def _read_source(pca: StreamingPCA, source: Source, first: bool) -> np.ndarray:
-    """All rows of a source; its columns must have the names of the stream."""
-    names = source.feature_names
+    """All rows of a source, with its columns in the order of the stream."""
     if first:
-        validate_data(pca, source, reset=True, skip_check_array=True)
-        if names is not None:
-            pca.feature_names_in_ = np.asarray(names, dtype=object)
-    known = getattr(pca, "feature_names_in_", None)
-    if source.shape[1] != pca.n_features_in_:
-        raise DataError(f"the batch has {source.shape[1]} features, but the stream has {pca.n_features_in_} features.")
-    if names is not None and known is not None and tuple(known) != names:
-        other = next(column for column, name in enumerate(names) if name != known[column])
-        raise DataError(f"column {other} of the batch is {names[other]!r}, but in the stream it is {known[other]!r}.")
+        pca._set_features(source.shape[1], source.feature_names)
+    source = aligned(source, pca.n_features_in_, pca._feature_names, "the batch", "the stream")
     rows = source.read(slice(0, source.shape[0]))
     return np.asarray(rows.toarray() if sparse.issparse(rows) else rows)
 
@@ -148,7 +119,7 @@ def _require_valid(pca: StreamingPCA, rows: Array, where: str) -> None:
     require_exact(rows, lambda at: f"row {at // d} of {where}, column {at % d},")
     if not bool(xp.all(xp.isfinite(rows))):
         row, column, value = first_not_finite(to_numpy(rows))
-        at = f"{where}: row {row}, {column_label(getattr(pca, 'feature_names_in_', None), column)}"
+        at = f"{where}: row {row}, {column_label(pca._feature_names, column)}"
         raise DataError(
             f"{at} is {value}; drop the row, as a stream takes no NaN or infinity. Nothing of the batch was counted."
         )
@@ -196,7 +167,6 @@ def _empty_stream(
     pca: StreamingPCA, rows: Array, labels: tuple[Any, ...], seed: int, transport: Transport | None
 ) -> StreamData:
     """An empty stream with the columns and nodes of the first batch."""
-    names = getattr(pca, "feature_names_in_", None)
     weights = spread_of(pca, seed, transport).network(len(labels))
     held = len(labels) if transport is None else 1
     # On a network that changes, arrays are NumPy arrays, whatever the transport supports.
@@ -208,7 +178,7 @@ def _empty_stream(
         transport,
         labels,
         None if place.device is None else str(place.device),
-        feature_names=None if names is None else tuple(map(str, names)),
+        feature_names=pca._feature_names,
         node_names=None if labels == tuple(range(len(labels))) else tuple(map(str, labels)),
     )
 

@@ -12,7 +12,7 @@ from eigenmesh.fitting.fit import (
 )
 from eigenmesh.fitting.matching import canonical, listed
 from eigenmesh.fitting.monitor import Monitor, renewed
-from eigenmesh.fitting.networks import DEFAULT_NODES, network_over, parse_weights
+from eigenmesh.fitting.networks import network_over
 from eigenmesh.fitting.node_data import (
     PARTITIONS,
     ColumnData,
@@ -26,7 +26,7 @@ from eigenmesh.fitting.node_data import (
 )
 from eigenmesh.fitting.planner import Forecast, Plan, plan, planned, quick_forecast
 from eigenmesh.fitting.prepare import Prepared, Workload, choose_method, prepare, require_goes_with
-from eigenmesh.fitting.problem import Spread
+from eigenmesh.fitting.problem import DEFAULT_NODES, Spread
 from eigenmesh.fitting.stream import StreamData
 from eigenmesh.settings import Costs, Request
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import networkx as nx
 import numpy as np
-from scipy import sparse
 
 from eigenmesh import averaging as averagings
-from eigenmesh import graphs
-from eigenmesh.arrays import Array, whole
+from eigenmesh.arrays import NUMBER_BYTES, Array, as_bytes, as_numbers, whole
 from eigenmesh.averaging import Average, Averaging, Integers, PushSum, Tree, name_of
 from eigenmesh.errors import InputError, TransportError
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.graphs.changing import SAMPLED_ROUNDS
-from eigenmesh.graphs.topologies import graph_of, in_order_of, is_edge_list
 from eigenmesh.masking import KEY_BYTES, MIN_SITES, MaskContext, SiteKey, pairwise_masks
 from eigenmesh.networks import Bound, Changing, ChangingRound, Masking, Meter, Network, Peers, Stacked
 from eigenmesh.settings import Costs
@@ -242,10 +238,6 @@ def recording(
 # All-gather of bytes: each node sends a row, and every node receives all rows.
 
 
-# Bytes per float64 in a message: it represents 48 bits exactly.
-WORD = 6
-
-
 def gather_bytes(network: Network, own: Mapping[int, bytes]) -> list[bytes | None]:
     """The bytes of every node at every node, by one exchange of maxima; None for a node that sent nothing.
 
@@ -254,16 +246,14 @@ def gather_bytes(network: Network, own: Mapping[int, bytes]) -> list[bytes | Non
     length = len(next(iter(own.values())))
     table = np.full((len(network.ids), network.n_nodes, words_for(length)), -1.0)
     for row, node in enumerate(network.ids):
-        padded = own[node].ljust(WORD * table.shape[2], b"\0")
-        table[row, node] = [int.from_bytes(padded[i : i + WORD], "big") for i in range(0, len(padded), WORD)]
+        table[row, node] = as_numbers(own[node])
     rows = np.asarray(network.maximum(table))[0]
-    texts = [b"".join(int(word).to_bytes(WORD, "big") for word in row) if (row >= 0).all() else None for row in rows]
-    return [None if text is None else text[:length] for text in texts]
+    return [as_bytes(row)[:length] if (row >= 0).all() else None for row in rows]
 
 
 def words_for(length: int) -> int:
     """Numbers that this many bytes take."""
-    return -(-length // WORD)
+    return -(-length // NUMBER_BYTES)
 
 
 # Masked averages: their requirements, and the keys that nodes make for one fit.
@@ -338,76 +328,3 @@ def with_exact_averages(network: Network, averaging: Averaging, max_rounds: int)
         why = f"not {wanted:g}, because its weights mix so slowly that rounding errors grow"
         raise InputError(f'{reached}, {why}; use averaging="tree", or weights that mix faster.')
     return network
-
-
-# Networks given by name, as a graph, as a matrix or as weights.
-
-
-DEFAULT_NODES = 10
-
-
-def parse_weights(
-    topology: Any, weighting: str, n_nodes: int, seed: int, names: Sequence[str] | None = None
-) -> graphs.Weights | graphs.NetworkSequence:
-    """Weights of the requested network, which must have as many nodes as the data have parts.
-
-    If the nodes of a graph have the ``names`` of the parts, they are put in that order. A network that changes is
-    returned as it is.
-    """
-    if isinstance(topology, str):
-        return graphs.weighting(weighting, graphs.topology(topology, n_nodes, seed=seed))
-    graph = _graph(topology)
-    if graph is not None:
-        topology = graphs.weighting(weighting, in_order_of(graphs.from_networkx(graph), names))
-    elif weighting != "auto":
-        own = "a network that changes has" if isinstance(topology, graphs.NetworkSequence) else "this topology has"
-        raise InputError(f'{own} its own weights, so weights = {weighting!r} would have no effect; use weights="auto".')
-    ready = isinstance(topology, graphs.Weights | graphs.NetworkSequence)
-    weights = topology if ready else graphs.from_matrix(_matrix(topology))
-    if weights.n_nodes != n_nodes:
-        raise InputError(f"the network has {weights.n_nodes} nodes but the data have {n_nodes} parts; make them equal.")
-    return weights
-
-
-def count_nodes(topology: Any, n_nodes: int | None, n_samples: int) -> int:
-    """M for one array: that of the topology, else ``n_nodes``, else 10 or fewer, so that every node has two samples."""
-    if isinstance(topology, graphs.Weights | graphs.NetworkSequence):
-        return topology.n_nodes
-    graph = _graph(topology)
-    if graph is not None:
-        return int(graph.number_of_nodes())
-    if not isinstance(topology, str):
-        return int(_matrix(topology).shape[0])
-    return n_nodes if n_nodes is not None else max(1, min(DEFAULT_NODES, n_samples // 2))
-
-
-def _graph(topology: Any) -> nx.Graph | None:
-    """The topology as a graph, from a graph, a list of links or a matrix of 0 and 1; None for anything else."""
-    if isinstance(topology, nx.Graph):
-        return topology
-    if isinstance(topology, str | graphs.Weights | graphs.NetworkSequence):
-        return None
-    if is_edge_list(topology):
-        return graph_of((), topology)
-    matrix = sparse.csr_array(_matrix(topology))
-    # As weights, a matrix of 0 and 1 would never average: it would only leave or swap values. So it is an adjacency
-    # matrix.
-    if matrix.shape[0] != matrix.shape[1] or matrix.shape[0] < 2 or not np.isin(matrix.data, (0, 1)).all():
-        return None
-    # An entry (i, j) without its counterpart (j, i) is a one-way link.
-    kind = nx.DiGraph if (matrix != matrix.T).nnz else nx.Graph
-    linked = nx.from_scipy_sparse_array(matrix, create_using=kind)
-    linked.remove_edges_from(list(nx.selfloop_edges(linked)))
-    return linked
-
-
-def _matrix(topology: Any) -> Any:
-    """The (M, M) matrix, dense or sparse; raises an error that lists what a topology may be."""
-    try:
-        matrix = topology if sparse.issparse(topology) else np.asarray(topology, dtype=float)
-    except (TypeError, ValueError):
-        matrix = None
-    if matrix is None or matrix.ndim != 2:
-        also = "a networkx graph, a list of pairs of nodes, Weights, a symmetric (M, M) matrix"
-        raise InputError(f"topology = {topology!r} must be {also} or a name: {', '.join(sorted(graphs.TOPOLOGIES))}.")
-    return matrix

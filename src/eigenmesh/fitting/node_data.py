@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from eigenmesh import data
-from eigenmesh.arrays import to_numpy
+from eigenmesh.arrays import as_bytes, as_numbers, to_numpy
 from eigenmesh.averaging import Averaging, Integers, Tree
 from eigenmesh.errors import DataError, InputError, TransportError, warn_user
 from eigenmesh.fitting.matching import common_settings, listed, require_same_settings
@@ -281,8 +281,8 @@ class NodeData(Data):
 # Check by keyed hashes of sample ids that nodes with different columns have the same samples in the same order.
 
 
-# Bytes of a hash, and bytes per float64 in a message: it represents 48 bits exactly.
-HASH_BYTES, WORD = 30, 6
+# Bytes of a hash.
+HASH_BYTES = 30
 FIX = "give all nodes the same samples in the same order, for example sorted by their ids"
 
 
@@ -294,8 +294,8 @@ def agree_on_samples(network: Network, shards: data.FeatureShards, shares: np.nd
     have compared before. Only if ids differ does that node send a hash for every row, so that each other node can
     report the first row that differs, to its own operator only.
     """
-    drawn = np.stack([_words(network.private_bytes(HASH_BYTES)) for _ in network.ids])
-    keys = [_text(words) for words in network.broadcast(drawn)]
+    drawn = np.stack([as_numbers(network.private_bytes(HASH_BYTES)) for _ in network.ids])
+    keys = [as_bytes(words) for words in network.broadcast(drawn)]
     own = np.stack([_facts(shards, position, key) for position, key in enumerate(keys)])
     averaged, agreed = network.common_mean_and_maximum(shares, np.hstack([own, -own]))
     largest, smallest = agreed[0].reshape(2, -1) * [[1], [-1]]
@@ -311,7 +311,7 @@ def _facts(shards: data.FeatureShards, position: int, key: bytes) -> np.ndarray:
     """Whether there are ids, and their hash, as numbers: (1 + words,)."""
     ids = shards.sample_ids[position]
     digest = bytes(HASH_BYTES) if ids is None else _digests(ids, key)[-1]
-    return np.array([ids is not None, *_words(digest)], dtype=float)
+    return np.array([ids is not None, *as_numbers(digest)], dtype=float)
 
 
 def _name_the_difference(network: Network, shards: data.FeatureShards, keys: list[bytes]) -> None:
@@ -334,7 +334,7 @@ def _name_the_difference(network: Network, shards: data.FeatureShards, keys: lis
 def _prefixes(shards: data.FeatureShards, position: int, key: bytes) -> list[float]:
     """For each row, one number that identifies all ids up to it."""
     ids = shards.sample_ids[position]
-    return [] if ids is None else [_words(digest)[0] for digest in _digests(ids, key)]
+    return [] if ids is None else [as_numbers(digest)[0] for digest in _digests(ids, key)]
 
 
 def _digests(ids: np.ndarray, key: bytes) -> list[bytes]:
@@ -345,14 +345,6 @@ def _digests(ids: np.ndarray, key: bytes) -> list[bytes]:
         running.update(len(text).to_bytes(8, "big") + text)
         digests.append(running.digest())
     return digests
-
-
-def _words(sent: bytes) -> list[float]:
-    return [float(int.from_bytes(sent[start : start + WORD], "big")) for start in range(0, len(sent), WORD)]
-
-
-def _text(words: np.ndarray) -> bytes:
-    return b"".join(int(word).to_bytes(WORD, "big") for word in words)
 
 
 # Columns split over the nodes: ``Data`` for ``prepare``, with the Gram matrix in place of the covariance.

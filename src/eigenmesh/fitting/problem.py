@@ -12,16 +12,18 @@ from typing import Any, cast
 
 import networkx as nx
 import numpy as np
+from scipy import sparse
 
 from eigenmesh import data, graphs
 from eigenmesh.errors import DataError, InputError, UnknownNameError
-from eigenmesh.fitting.networks import count_nodes, parse_weights
 from eigenmesh.fitting.node_data import PARTITIONS, NodeData, node_data
 from eigenmesh.graphs import NetworkSequence, Weights
+from eigenmesh.graphs.topologies import graph_of, in_order_of, is_edge_list
 from eigenmesh.transports import Transport
 from eigenmesh.words import canonical_name, find_name
 
 DEFAULT_SPLIT = "random"
+DEFAULT_NODES = 10
 EVERYTHING = data.TableOptions()
 # In the name of a file, the number of a node.
 RANK = re.compile(r"\{rank(?::0(\d+)d)?\}")
@@ -68,7 +70,7 @@ class Spread:
             if n_nodes not in (None, size):
                 raise InputError(f"{size} processes are {size} nodes; leave out n_nodes {n_nodes}.")
             n_nodes = size
-        if self.links is not None:
+        if isinstance(topology, str) and self.links is not None:
             linked = self.links.number_of_nodes()
             if n_nodes not in (None, linked):
                 raise InputError(f"{topology} links {linked} nodes, not n_nodes {n_nodes}; leave out n_nodes.")
@@ -82,25 +84,46 @@ class Spread:
 
     @cached_property
     def links(self) -> nx.Graph | None:
-        """The graph of a file of links; None unless the topology names one."""
+        """The graph that is given: in a file, or as a graph, a list of links or a matrix of 0 and 1."""
         topology = self.topology
-        if not isinstance(topology, str) or find_name(topology, graphs.TOPOLOGIES) is not None:
+        if isinstance(topology, str):
+            return None if find_name(topology, graphs.TOPOLOGIES) is not None else _graph_in(topology)
+        if isinstance(topology, nx.Graph):
+            return graphs.from_networkx(topology)
+        if is_edge_list(topology):
+            return graphs.from_networkx(graph_of((), topology))
+        return None if isinstance(topology, Weights | NetworkSequence) else _graph_of_matrix(_matrix(topology))
+
+    @cached_property
+    def ready(self) -> Weights | NetworkSequence | None:
+        """The network that is given with its own weights."""
+        if isinstance(self.topology, str) or self.links is not None:
             return None
-        if not (Path(topology).is_file() or _is_path(topology)):
-            raise UnknownNameError("topology (and no file)", topology, graphs.TOPOLOGIES)
-        graph = graphs.from_edge_list(topology)
-        graphs.topologies.require_connected(graph)
-        return graph
+        if self.weights != "auto":
+            own = "a network that changes has" if isinstance(self.topology, NetworkSequence) else "this topology has"
+            raise InputError(
+                f'{own} its own weights, so weights = {self.weights!r} would have no effect; use weights="auto".'
+            )
+        given = isinstance(self.topology, Weights | NetworkSequence)
+        return self.topology if given else graphs.from_matrix(_matrix(self.topology))
 
     def rule(self) -> data.Split:
         """The split of one table."""
         return data.split_by_name(DEFAULT_SPLIT if self.split is None else self.split, self.seed)
 
     def count(self, n_parts: int) -> int:
-        """M for one table of that many rows, or columns: as asked for, else as many as the split has sizes, or 10."""
+        """M for one table of that many rows, or columns.
+
+        It is that of the network, else the number asked for or of the sizes of the split, else 10, or fewer so that
+        every node has two.
+        """
+        if self.links is not None:
+            return int(self.links.number_of_nodes())
+        if self.ready is not None:
+            return self.ready.n_nodes
         rule = self.rule()
         sizes = len(rule.sizes) if isinstance(rule, data.SizesSplit) else None
-        return count_nodes(self.topology if self.links is None else self.links, self.n_nodes or sizes, n_parts)
+        return self.n_nodes or sizes or max(1, min(DEFAULT_NODES, n_parts // 2))
 
     def over(self, shards: data.Partition, name: str = "", split: str | None = None) -> NodeData:
         """The samples, with the network of their nodes. Nodes of a file of links are matched by name, or give names."""
@@ -108,7 +131,7 @@ class Spread:
             raise InputError(
                 f"n_nodes = {self.n_nodes}, but data and network have {shards.n_nodes} nodes; leave it out."
             )
-        if self.links is not None and shards.node_names is None:
+        if isinstance(self.topology, str) and self.links is not None and shards.node_names is None:
             names = tuple(str(self.links.nodes[node]["name"]) for node in range(shards.n_nodes))
             shards = replace(shards, node_names=names)
         weights = self.network(shards.n_nodes, shards.node_names)
@@ -116,10 +139,19 @@ class Spread:
         return replace(node_data(shards, weights, self.transport, split), name=name, topology=topology)
 
     def network(self, n_nodes: int, names: Sequence[str] | None = None) -> Weights | NetworkSequence:
-        """The network of that many nodes; if its own nodes have these names, they are put in this order."""
+        """The network of that many nodes; if the nodes of a graph have these names, they are put in this order."""
+        network: Weights | NetworkSequence
         if self.links is not None:
-            return graphs.weighting(self.weights, graphs.topologies.in_order_of(self.links, names))
-        return parse_weights(self.topology, self.weights, n_nodes, self.seed, names)
+            network = graphs.weighting(self.weights, in_order_of(self.links, names))
+        elif self.ready is not None:
+            network = self.ready
+        else:
+            network = graphs.weighting(self.weights, graphs.topology(self.topology, n_nodes, seed=self.seed))
+        if network.n_nodes != n_nodes:
+            raise InputError(
+                f"the network has {network.n_nodes} nodes but the data have {n_nodes} parts; make them equal."
+            )
+        return network
 
     def of_table(self, table: data.Table, nodes: Any = None) -> NodeData:
         """One table, whose rows or columns are split over the nodes. With a transport, a process keeps its own part.
@@ -254,6 +286,43 @@ class Spread:
             fix = f"leave out n_nodes, or give a network of {len(files)} nodes"
             raise InputError(f"{len(files)} files are {len(files)} nodes, one per file, not {self.n_nodes}; {fix}.")
         return replace(self.of_parts(files, **vars(options)), name=f"{len(files)} files", split="one node per file")
+
+
+def _graph_in(file: str) -> nx.Graph:
+    """The graph of a file of links."""
+    if not (Path(file).is_file() or _is_path(file)):
+        raise UnknownNameError("topology (and no file)", file, graphs.TOPOLOGIES)
+    graph = graphs.from_edge_list(file)
+    graphs.topologies.require_connected(graph)
+    return graph
+
+
+def _graph_of_matrix(matrix: Any) -> nx.Graph | None:
+    """The graph of an (M, M) matrix of 0 and 1; None for any other matrix, which has weights.
+
+    As weights, a matrix of 0 and 1 would never average: it would only leave or swap values. So it is an adjacency
+    matrix.
+    """
+    adjacent = sparse.csr_array(matrix)
+    if adjacent.shape[0] != adjacent.shape[1] or adjacent.shape[0] < 2 or not np.isin(adjacent.data, (0, 1)).all():
+        return None
+    # An entry (i, j) without its counterpart (j, i) is a one-way link.
+    kind = nx.DiGraph if (adjacent != adjacent.T).nnz else nx.Graph
+    linked = nx.from_scipy_sparse_array(adjacent, create_using=kind)
+    linked.remove_edges_from(list(nx.selfloop_edges(linked)))
+    return graphs.from_networkx(linked)
+
+
+def _matrix(topology: Any) -> Any:
+    """The (M, M) matrix, dense or sparse; raises an error that lists what a topology may be."""
+    try:
+        matrix = topology if sparse.issparse(topology) else np.asarray(topology, dtype=float)
+    except (TypeError, ValueError):
+        matrix = None
+    if matrix is None or matrix.ndim != 2:
+        also = "a networkx graph, a list of pairs of nodes, Weights, a symmetric (M, M) matrix"
+        raise InputError(f"topology = {topology!r} must be {also} or a name: {', '.join(sorted(graphs.TOPOLOGIES))}.")
+    return matrix
 
 
 def read_one(name: str, options: data.TableOptions = EVERYTHING, share: tuple[int, int] | None = None) -> data.Table:

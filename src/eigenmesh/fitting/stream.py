@@ -10,7 +10,6 @@ import numpy as np
 
 from eigenmesh import data as samples
 from eigenmesh.arrays import everywhere, to_numpy
-from eigenmesh.averaging import Averaging
 from eigenmesh.data import Choice, Moments, Running, RunningCovariance
 from eigenmesh.errors import InputError, TooFewSamplesError
 from eigenmesh.events import BatchChecked
@@ -20,7 +19,7 @@ from eigenmesh.fitting.node_data import BatchSums, Data, DataFacts, Measurement,
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.iteration import Result
 from eigenmesh.masking import MIN_SITES
-from eigenmesh.networks import Network, Traffic
+from eigenmesh.networks import Network
 from eigenmesh.settings import Request
 from eigenmesh.solvers import Known, Solver
 from eigenmesh.transports import Transport
@@ -66,8 +65,6 @@ class StreamData(Data):
         Id of the batch, the same at all nodes.
     ids : frozenset
         Ids of the batches so far, if they had any.
-    sent : Traffic
-        Traffic of reading the batch, if an engine sums over blocks.
     settings : mapping
         Settings of the stream that decide which samples count, and for how much. They must be the same at all nodes.
     """
@@ -87,7 +84,6 @@ class StreamData(Data):
     n_batches: int = 0
     batch: str | None = None
     ids: frozenset[Any] = frozenset()
-    sent: Traffic = field(default_factory=Traffic)
     settings: Mapping[str, Any] = field(default_factory=dict)
     feature_names: tuple[str, ...] | None = None
     node_names: tuple[str, ...] | None = None
@@ -114,9 +110,7 @@ class StreamData(Data):
         n_new = self.n_new[rank : rank + 1]
         return replace(self, nodes=[self.nodes[rank]], batch_sums=sums, n_new=n_new, transport=transport)
 
-    def counted(
-        self, nodes: Sequence[Running], sums: np.ndarray | None, n_rows: np.ndarray, sent: Traffic | None = None
-    ) -> StreamData:
+    def counted(self, nodes: Sequence[Running], sums: np.ndarray | None, n_rows: np.ndarray) -> StreamData:
         """The stream with a batch that is in no fit yet.
 
         Parameters
@@ -127,13 +121,11 @@ class StreamData(Data):
             Sums of the monitor over its rows.
         n_rows : array of shape (nodes,)
             Its rows.
-        sent : Traffic or None
-            Traffic of reading them.
         """
         # Earlier batches may have waited for more samples, so their sums are added.
         sums = sums if self.batch_sums is None or sums is None else self.batch_sums + sums
         n_new, n_seen = self.n_new + n_rows, self.n_seen + int(n_rows.sum())
-        return replace(self, nodes=nodes, batch_sums=sums, n_new=n_new, n_seen=n_seen, sent=sent or Traffic())
+        return replace(self, nodes=nodes, batch_sums=sums, n_new=n_new, n_seen=n_seen)
 
     def after(self, result: Result, moments: Moments, sums: BatchSums | None) -> StreamData:
         """The stream after a fit of all its samples, with the monitor for the next batch and its verdict on this one.
@@ -180,11 +172,6 @@ class StreamData(Data):
                 raise TooFewSamplesError(f"{what}; masked, at least {MIN_SITES} must, or a sum would show one's own.")
         # With forgetting, weights do not sum to a whole number.
         return Size(round(self.summed(network, [node.count for node in self.nodes])), self.n_features), network
-
-    def network(self, averaging: Averaging, max_rounds: int) -> Network:
-        network = super().network(averaging, max_rounds)
-        network.meter.traffic += self.sent
-        return network
 
     def choose_covariance(
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None

@@ -283,7 +283,6 @@ class Loop:
                 beyond=beyond,
                 patient=not last,
                 seed=self.seed,
-                drawn=self.drawn,
                 total_variance=self.total_variance,
             )
         certificate, complement = certified.certificate, certified.complement
@@ -310,7 +309,7 @@ class Loop:
         with self.account.phase("certificate"):
             left = stopping.variance_left(self.covariance, self.network, certified, total)
         disclosure = self.network.disclosure(self.covariance.n_features, whole=self.solver.traits.sends_covariances)
-        certificate = replace(certified.certificate, disclosure=disclosure)
+        certificate = replace(certified.certificate, disclosure=disclosure, seed_drawn=self.drawn)
         # The last record is that of the certificate, so that the history ends with the total traffic.
         step_size = self.events.history[-1].step_size
         self._note(certified.local, float(certificate.residuals.max()), step_size, certificate.error_bound)

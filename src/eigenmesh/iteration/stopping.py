@@ -145,4 +145,5 @@ def variance_left(covariance: Covariance, network: Network, certified: Certified
     U = np.linalg.qr(ea.to_numpy(certified.common)[0])[0]
     traces = covariance.place(covariance.traces_beyond(U)[:, np.newaxis])
     bound = None if network.scales is None else network.n_nodes * network.scales.size
-    return float(ea.to_numpy(network.common_mean(traces, bound))[0, 0])
+    # Traces of nothing but rounding may be negative.
+    return float(np.maximum(ea.to_numpy(network.common_mean(traces, bound))[0, 0], 0.0))

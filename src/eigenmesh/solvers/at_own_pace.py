@@ -390,7 +390,7 @@ class Asynchronous(Solver):
     patience_s: float = 10.0
     method: TrackedSubspace = field(default_factory=TrackedSubspace)
     name: ClassVar[str] = "asynchronous"
-    traits: ClassVar[Traits] = Traits(few_exchanges=True, expected_products=60)
+    traits: ClassVar[Traits] = Traits(expected_products=60)
     common_clock: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -19,47 +19,65 @@ from eigenmesh.networks import Network
 
 @dataclass(frozen=True)
 class Check:
-    """A solver's report on its own state, made every few rounds from values that every node agrees on."""
+    """A solver's report on its own state, made every few rounds from values that every node agrees on.
+
+    Attributes
+    ----------
+    state : object
+        The state to continue from. A solver may have repaired it, for example with a smaller step.
+    residual : array of shape (K,) or None
+        Estimate of ``|C x_k - theta_k x_k|``, maximum over the nodes; None: the loop measures it.
+    healthy : bool
+        False when the iterates have blown up or collapsed and the solver cannot repair them.
+    gaps : array of shape (K,) or None
+        Distance of each eigenvalue from its nearest neighbour. It is None if the solver does not know it.
+    free : bool
+        True if the check sent no message, so that the loop may check after every iteration.
+    complement_now : bool
+        True if the certificate must examine the orthogonal complement now, because the solver is about to discard it.
+    """
 
     state: Any
-    """The state to continue from. A solver may have repaired it, for example with a smaller step."""
     residual: np.ndarray | None
-    """Estimate of ``|C x_k - theta_k x_k|``, maximum over the nodes, (K,); None: the loop measures it."""
     healthy: bool
-    """False when the iterates have blown up or collapsed and the solver cannot repair them."""
     gaps: np.ndarray | None = None
-    """Distance of each eigenvalue from its nearest neighbour, (K,). It is None if the solver does not know it."""
     free: bool = False
-    """True if the check sent no message, so that the loop may check after every iteration."""
     complement_now: bool = False
-    """True if the certificate must examine the orthogonal complement now, because the solver is about to discard it."""
 
 
 @dataclass(frozen=True)
 class Traits:
-    """Properties of a solver that the rest of the library needs. The defaults fit one mix per iteration."""
+    """Properties of a solver that the rest of the library needs. The defaults fit one mix per iteration.
+
+    Attributes
+    ----------
+    centralised : bool
+        Published for data in one place. Comparisons run it on a single node with the pooled covariance.
+    integers : bool
+        Averages only products with columns of norm at most 1, which have public scales as integers, and sends nothing
+        else that is private to one node. Integer averages, and so masked sums, require this.
+    sends_covariances : bool
+        Some message contains a covariance matrix itself. Such a solver is never chosen automatically.
+    fixed_schedule : bool
+        As published, it runs without checks of its iterates, provided that no setting is "auto".
+    early : float
+        Ask for a certificate at this multiple of tol, because ``finish`` reduces the error further.
+    expected_products : int
+        Products with the covariance in a typical run. They decide how the covariance is stored. Dask accepts only
+        solvers with a few dozen.
+    replay_key : tuple of str or None
+        Names of the Python numbers in the state that a step depends on; None: a step must not be replayed. The solver
+        promises that a step reads no other Python value and returns all its numbers unchanged, so that a GPU may replay
+        a recorded step until one of these numbers changes.
+    """
 
     centralised: bool = False
-    """Published for data in one place. Comparisons run it on a single node with the pooled covariance."""
-    few_exchanges: bool = False
-    """Needs a few dozen products at most, not hundreds of rounds. Dask accepts only such solvers."""
     integers: bool = False
-    """Averages only products with columns of norm at most 1, which have public scales as integers, and sends nothing
-    else that is private to one node. Integer averages, and so masked sums, require this."""
     sends_covariances: bool = False
-    """Some message contains a covariance matrix itself. Such a solver is never chosen automatically."""
     fixed_schedule: bool = False
-    """As published, it runs without checks of its iterates, provided that no setting is "auto"."""
     early: float = 1.0
-    """Ask for a certificate at this multiple of tol, because ``finish`` reduces the error further."""
     expected_products: int = 1000
-    """Products with the covariance in a typical run, which decide how the covariance is stored."""
     replay_key: tuple[str, ...] | None = None
-    """Names of the Python numbers in the state that a step depends on; None: a step must not be replayed.
-
-    The solver promises that a step reads no other Python value and returns all its numbers unchanged, so that a GPU may
-    replay a recorded step until one of these numbers changes.
-    """
 
 
 class Iterate(NamedTuple):
@@ -76,12 +94,17 @@ class Solver(ABC):
     The state is a NamedTuple of arrays with a leading axis over the nodes that this process holds. A subclass defines
     ``name`` and ``step``, and overrides the other methods where their defaults do not fit. It need not be registered to
     be used.
+
+    Attributes
+    ----------
+    name : str
+        Name on the command line and in reports.
+    traits : Traits
+        Properties that the rest of the library needs.
     """
 
     name: ClassVar[str]
-    """Name on the command line and in reports."""
     traits: ClassVar[Traits] = Traits()
-    """Properties that the rest of the library needs."""
 
     def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> Any:
         """Start from a basis shared by all nodes: (nodes, d, K) -> state, by default with fields X and residual.

@@ -69,8 +69,8 @@ class RayleighRitz(Solver):
         """The first state of one copy."""
 
     @abstractmethod
-    def _grown(self, network: Network, state: KrylovState, Z: Array, agreed: np.ndarray, size: Array) -> KrylovState:
-        """The state with the average product Z of its block (1, d, b), and the report that all nodes agreed on."""
+    def _grown(self, network: Network, state: KrylovState, Z: Array) -> KrylovState:
+        """The state with the average product Z of its block (1, d, b)."""
 
     def _first_state(
         self, network: Network, basis: Array, V: Basis, width: int, start: Array, size: Array, most: int
@@ -108,8 +108,16 @@ class RayleighRitz(Solver):
         size, numbers = network.size_of_products(products.norms, column_norms(Z)), ea.to_numpy(agreed[0, ...])
         # Free them before the next block is made.
         del products
-        copies = ((own, slice(at, at + 1)) for at, own in enumerate(state))
-        return tuple(self._grown(network, own, Z[at, ...], numbers, size[at, ...]) for own, at in copies)
+        grown = []
+        for at, own in enumerate(state):
+            told = own._replace(
+                agreed=numbers,
+                before=own.agreed,
+                size=xp.maximum(own.size, size[at : at + 1, ...]),
+                products=None if own.products is None else own.products + 1,
+            )
+            grown.append(self._grown(network, told, Z[at : at + 1, ...]))
+        return tuple(grown)
 
     def _components(self, state: KrylovState) -> Array:
         """Estimates of one copy, with their largest entries positive: (1, d, K)."""
@@ -260,7 +268,7 @@ class BlockKrylov(RayleighRitz):
 
     max_width: int | None = None
     name: ClassVar[str] = "block-krylov"
-    traits: ClassVar[Traits] = Traits(few_exchanges=True, integers=True, expected_products=12)
+    traits: ClassVar[Traits] = Traits(integers=True, expected_products=12)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -289,7 +297,7 @@ class BlockKrylov(RayleighRitz):
             start = xp.concat([R[:, :, :k] @ ea.like(coefficients[np.newaxis], basis), start], axis=-1)
         return self._first_state(network, basis, V, width, start, xp.zeros_like(R[:, 0, :1]), most)
 
-    def _grown(self, network: Network, state: KrylovState, Z: Array, agreed: np.ndarray, size: Array) -> KrylovState:
+    def _grown(self, network: Network, state: KrylovState, Z: Array) -> KrylovState:
         xp = ea.namespace(Z)
         V, T, leak, lost, b = state.V, state.T, state.leak, state.lost, state.whitening.shape[-1]
         # An all-zero block means that the space is complete. Its product carries no information.
@@ -312,10 +320,6 @@ class BlockKrylov(RayleighRitz):
             lost=lost,
             ritz=ritz,
             report=xp.stack([values, residuals], axis=1),
-            agreed=agreed,
-            before=state.agreed,
-            size=xp.maximum(state.size, size),
-            products=None if state.products is None else state.products + 1,
         )
         return _restarted(grown) if V.width + b > grown.most else grown
 
@@ -406,7 +410,7 @@ class WarmKrylov(RayleighRitz):
 
     known: Known = field(repr=False, kw_only=True)
     name: ClassVar[str] = "block-krylov"
-    traits: ClassVar[Traits] = Traits(few_exchanges=True, integers=True, expected_products=4)
+    traits: ClassVar[Traits] = Traits(integers=True, expected_products=4)
 
     def largest_message(self, n_components: int, n_features: int) -> int:
         return (n_features + 2) * min(self.columns(n_components, n_features) + GAUSSIAN_COLUMNS, n_features)
@@ -429,20 +433,12 @@ class WarmKrylov(RayleighRitz):
         state = self._first_state(network, basis, V, b, ea.like(gaussian, basis), size, most)
         return self._with_next_block(network, state._replace(CV=CV), b)
 
-    def _grown(self, network: Network, state: KrylovState, Z: Array, agreed: np.ndarray, size: Array) -> KrylovState:
+    def _grown(self, network: Network, state: KrylovState, Z: Array) -> KrylovState:
         xp, V, CV = ea.namespace(Z), state.V, state.CV
         # An all-zero block means that the space is complete.
         if bool(xp.any(state.whitening != 0)):
             V, CV = V.grown(state.whitening), xp.concat([CV, Z @ state.whitening], axis=-1)
-        grown = state._replace(
-            V=V,
-            CV=CV,
-            agreed=agreed,
-            before=state.agreed,
-            size=xp.maximum(state.size, size),
-            products=None if state.products is None else state.products + 1,
-        )
-        return self._with_next_block(network, grown, state.report.shape[-1])
+        return self._with_next_block(network, state._replace(V=V, CV=CV), state.report.shape[-1])
 
     def _with_next_block(self, network: Network, state: KrylovState, b: int) -> KrylovState:
         """The state with estimates from V and C V, and the next block to multiply."""

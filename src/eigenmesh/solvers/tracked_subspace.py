@@ -104,10 +104,10 @@ class TrackedSubspaceState(NamedTuple):
     outside: Array  # (nodes, d, 1) P_i C_i P_i times a unit vector, P_i = I - X_i X_i^T
     momentum: float  # coefficient c, the same at all nodes
     mixing: Mixes  # how S and y are mixed
-    power: int  # exponent of the contraction in the rule of `mixes`
-    best: float  # largest residual when it last halved
-    waited: int  # checks since it last halved
-    steps: int  # steps taken
+    power: int = 1  # exponent of the contraction in the rule of `mixes`
+    best: float = np.inf  # largest residual when it last halved
+    waited: int = 0  # checks since it last halved
+    steps: int = 0  # steps taken
     shared: SharedRitz | None = None  # the answer of all nodes, after `finish`
 
 
@@ -146,7 +146,7 @@ class TrackedSubspace(Solver):
     mixes: int | Literal["auto"] = "auto"
     momentum: float | Literal["auto"] = "auto"
     name: ClassVar[str] = "tracked-subspace"
-    traits: ClassVar[Traits] = Traits(few_exchanges=True, early=EARLY, expected_products=30)
+    traits: ClassVar[Traits] = Traits(early=EARLY, expected_products=30)
 
     def __post_init__(self) -> None:
         require_count("oversample", self.oversample, least=0)
@@ -190,10 +190,6 @@ class TrackedSubspace(Solver):
             outside=outside,
             momentum=0.0 if self.momentum == "auto" else self.momentum,
             mixing=mixing,
-            power=1,
-            best=np.inf,
-            waited=0,
-            steps=0,
         )
 
     def step(self, covariance: Covariance, network: Network, state: TrackedSubspaceState) -> TrackedSubspaceState:

@@ -40,7 +40,7 @@ class TreeCovariance(Solver):
     """
 
     name: ClassVar[str] = "tree-covariance"
-    traits: ClassVar[Traits] = Traits(few_exchanges=True, integers=True, sends_covariances=True, expected_products=1)
+    traits: ClassVar[Traits] = Traits(integers=True, sends_covariances=True, expected_products=1)
 
     def columns(self, n_components: int, n_features: int) -> int:
         return n_features
