@@ -75,16 +75,26 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def lock(file: int, path: Path) -> None:
-    """Lock a file for this process. Raises InputError if another one has it."""
+def try_lock(file: int, shared: bool = False) -> bool | None:
+    """Lock a file for this process alone, or ``shared`` with others that do the same.
+
+    False if another process has it, and None if the system or the file system has no locks.
+    """
     try:
         import fcntl
 
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:
-        return
-    except OSError:
-        raise InputError(f"{path} is in use by another process; is this site running already?") from None
+        fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        return None
+    return True
+
+
+def lock(file: int, path: Path) -> None:
+    """Lock a file for this process. Raises InputError if another one has it."""
+    if try_lock(file) is False:
+        raise InputError(f"{path} is in use by another process; is this site running already?")
 
 
 def save_arrays(path: str | os.PathLike[str], arrays: dict[str, Any]) -> None:

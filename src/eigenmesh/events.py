@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import math
@@ -14,6 +13,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias, get_type_hints
 
+from eigenmesh.atomic_write import try_lock
 from eigenmesh.errors import UnreadableFileError
 
 # The kinds of events, their fields (plain values only), and their form as JSON.
@@ -163,19 +163,11 @@ class Ended(NamedTuple):
     message: str = ""
 
 
-class UnknownEvent(NamedTuple):
-    """An event of a kind, or of a version of the schema, that this version of eigenmesh does not know."""
-
-    kind: str
-    version: int
-    fields: dict[str, Any]
-
-
 FitEvent: TypeAlias = (
     Planned | Started | Record | BoundCertified | CertificateInWords | BatchChecked | LinkTraffic | LinkLatency | Ended
 )
 SiteEvent: TypeAlias = Members | SiteStatus | NeighbourStatus | Lost
-Event: TypeAlias = FitEvent | SiteEvent | UnknownEvent
+Event: TypeAlias = FitEvent | SiteEvent
 
 # Names of the kinds in files.
 KINDS: dict[str, type[FitEvent | SiteEvent]] = {
@@ -215,18 +207,15 @@ def to_json(entry: Entry) -> str:
         The event and its time.
     """
     event = entry.event
-    if isinstance(event, UnknownEvent):
-        kind, version, values = event.kind, event.version, event.fields
-    else:
-        kind, version, values = KIND_OF[type(event)], VERSION, event._asdict()
-    plain = {name: _plain(value) for name, value in values.items()}
-    return json.dumps({"version": version, "time_s": entry.time_s, "kind": kind, **plain}, allow_nan=False)
+    plain = {name: _plain(value) for name, value in event._asdict().items()}
+    about = {"version": VERSION, "time_s": entry.time_s, "kind": KIND_OF[type(event)]}
+    return json.dumps({**about, **plain}, allow_nan=False)
 
 
 def from_json(line: str) -> Entry:
     """The entry of a line.
 
-    Unknown fields are left out. Unknown kinds and newer versions become an UnknownEvent.
+    Unknown fields are left out. An unknown kind or a newer version is an error.
 
     Parameters
     ----------
@@ -237,7 +226,7 @@ def from_json(line: str) -> Entry:
         values = json.loads(line)
         version, kind, time_s = int(values.pop("version")), str(values.pop("kind")), float(values.pop("time_s"))
         if version > VERSION or kind not in KINDS:
-            return Entry(time_s, UnknownEvent(kind, version, values))
+            raise ValueError(f"kind {kind!r} of version {version} is not known here")
         known = [name for name in values if name in KINDS[kind]._fields]
         return Entry(time_s, KINDS[kind](**{name: _value(values[name], name in FLOATS[kind]) for name in known}))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -338,7 +327,7 @@ class JsonlWriter:
             if self._file is None:
                 start = "\n" if self._append and is_torn(self.path) else ""
                 self._file = open(self.path, "a" if self._append else "w", encoding="utf-8", buffering=1)  # noqa: SIM115
-                _lock(self._file.fileno(), exclusive=False)
+                try_lock(self._file.fileno(), shared=True)
                 self._file.write(start)
             self._file.write(to_json(entry) + "\n")
         except OSError as error:
@@ -363,22 +352,6 @@ def is_torn(path: Path) -> bool:
         return file.read(1) not in (b"", b"\n")
 
 
-def _lock(file: int, exclusive: bool) -> bool:
-    """Lock a file, for writers together or for one reader alone; False if a writer has it. True without such locks."""
-    with contextlib.suppress(ImportError):
-        import fcntl
-
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB if exclusive else fcntl.LOCK_SH)
-        except BlockingIOError:
-            return False
-        except OSError:
-            # Some file systems have no locks.
-            return not exclusive
-        return True
-    return not exclusive
-
-
 class EventReader:
     """Reads a file of events, even while it is written.
 
@@ -392,7 +365,7 @@ class EventReader:
         self.path, self._position = Path(path), 0
 
     def new(self) -> list[Entry]:
-        """Entries since the last call; none if the file does not exist yet. Unreadable lines are skipped."""
+        """Entries since the last call; none if the file does not exist yet. Lines that cannot be read are skipped."""
         try:
             with open(self.path, "rb") as file:
                 if file.seek(0, os.SEEK_END) < self._position:
@@ -414,7 +387,7 @@ class EventReader:
     def is_abandoned(self) -> bool:
         """Whether nobody writes to the file any longer; False if the system cannot tell, or if there is no file."""
         with suppress(OSError), open(self.path, "rb") as file:
-            return _lock(file.fileno(), exclusive=True)
+            return try_lock(file.fileno()) is True
         return False
 
 

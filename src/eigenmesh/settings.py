@@ -432,6 +432,7 @@ class OfOneFit(OfEveryFit):
         'With "features", parts and ``split`` are of columns, and all nodes learn the scores of all samples; a '
         "process that is one node has only the loadings of its own columns.",
         default="samples",
+        brief="What the nodes split: samples (default), or features (columns of the same samples).",
         site=SAME,
     )
     covariance: str = setting(

@@ -112,7 +112,7 @@ def test_what_was_written_is_taken_back_when_the_disk_fails(call, monkeypatch):
 def test_requests_are_made_without_an_authority_and_signed_elsewhere(call):
     assert call("site", "init", "network.toml", "--out", "mesh", "--only", "ca").exit_code == 0
     assert set(_files(Path("mesh"))) == {"ca/ca.key", "ca/ca.pem", "ca/issued.jsonl"}
-    done = call("site", "init", "network.toml", "--out", "site", "--requests", "--only", "oslo")
+    done = call("site", "init", "network.toml", "--out", "site", "--only", "oslo")
     assert done.exit_code == 0, done.output
     assert set(_files(Path("site"))) == {"oslo/key.pem", "oslo/request.pem", "oslo/site.toml"}
     words = (
@@ -135,13 +135,6 @@ def test_requests_are_made_without_an_authority_and_signed_elsewhere(call):
     assert "cert.pem exists already" in call("site", "sign", *words).stderr
 
 
-def test_all_requests_at_once(call):
-    assert call("site", "init", "network.toml", "--out", "mesh", "--requests").exit_code == 0
-    assert set(_files(Path("mesh"))) == {
-        f"{name}/{file}" for name in NAMES for file in ("key.pem", "request.pem", "site.toml")
-    }
-
-
 def test_days_are_as_asked(call):
     call("site", "init", "network.toml", "--out", "mesh", "--days", "7")
     made = x509.load_pem_x509_certificate(Path("mesh/oslo/cert.pem").read_bytes())
@@ -158,9 +151,8 @@ def test_the_example_is_printed(call):
         ((), ("--out DIR", "--example")),
         (("network.toml",), ("--out DIR",)),
         (("none.toml", "--out", "mesh"), ("none.toml does not exist",)),
-        (("network.toml", "--out", "mesh", "--only", "osl", "--requests"), ("'osl'", "Did you mean 'oslo'?")),
-        (("network.toml", "--out", "mesh", "--only", "oslo"), ("--requests --only oslo",)),
-        (("network.toml", "--out", "mesh", "--requests", "--days", "3"), ("whoever signs",)),
+        (("network.toml", "--out", "mesh", "--only", "osl"), ("'osl'", "Did you mean 'oslo'?")),
+        (("network.toml", "--out", "mesh", "--only", "oslo", "--days", "3"), ("whoever signs",)),
         (("network.toml", "--out", "mesh", "--days", "5000"), ("5000 days",)),
         (("wrong.toml", "--out", "mesh"), ("line 21", "'n_component'", "Did you mean 'n_components'?")),
     ],
@@ -187,7 +179,7 @@ def _certificate(path):
 
 def test_everything_that_is_issued_is_on_record(call):
     call("site", "init", "network.toml", "--out", "mesh")
-    call("site", "init", "network.toml", "--out", "here", "--requests", "--only", "oslo")
+    call("site", "init", "network.toml", "--out", "here", "--only", "oslo")
     assert (
         call("site", "sign", "here/oslo/request.pem", "--name", "oslo", "--ca", "mesh/ca", "--out", "new.pem").exit_code
         == 0
@@ -225,7 +217,7 @@ def test_a_revoked_site_cannot_start_or_be_renewed_until_it_has_a_new_key(call):
         load_credentials(read_site("mesh/oslo/site.toml").tls, "oslo")
     load_credentials(read_site("mesh/bergen/site.toml").tls, "bergen")
     assert "is revoked" in call("site", "renew", "mesh/oslo/cert.pem", "--ca", "mesh/ca", "--out", "x.pem").stderr
-    call("site", "init", "network.toml", "--out", "here", "--requests", "--only", "oslo")
+    call("site", "init", "network.toml", "--out", "here", "--only", "oslo")
     call("site", "sign", "here/oslo/request.pem", "--name", "oslo", "--ca", "mesh/ca", "--out", "here/oslo/cert.pem")
     for file in ("ca.pem", "revoked.pem"):
         Path("here/oslo", file).write_bytes(Path("mesh/ca", file).read_bytes())
@@ -235,6 +227,6 @@ def test_a_revoked_site_cannot_start_or_be_renewed_until_it_has_a_new_key(call):
 def test_the_authority_of_a_network_certifies_its_sites_alone(call):
     call("site", "init", "network.toml", "--out", "mesh")
     Path("network.toml").write_text(EXAMPLE.replace("oslo", "bodo"))
-    call("site", "init", "network.toml", "--out", "here", "--requests", "--only", "bodo")
+    call("site", "init", "network.toml", "--out", "here", "--only", "bodo")
     done = call("site", "sign", "here/bodo/request.pem", "--name", "bodo", "--ca", "mesh/ca", "--out", "x.pem")
     assert (done.exit_code, "only for oslo, bergen, trondheim" in " ".join(done.stderr.split())) == (2, True)

@@ -44,10 +44,10 @@ def test_data_sets(call):
 
 def test_compare(call, tmp_path):
     text = "FAST_PCA:Step-Size=AUTO,OI"
-    options = ["-k", "1", "--max-rounds", "60", "--out", "costs.csv"]
+    options = ["-k", "1", "--max-rounds", "60", "--out", "r"]
     done = call("compare", "digits", "--solvers", text, "--cost", "Matrices", *options)
     assert done.exit_code == 0, done.stderr
-    table = (tmp_path / "costs.csv").read_text()
+    table = (tmp_path / "r" / "costs.csv").read_text()
     assert "fast-pca" in table
     assert "oi" in table
 
@@ -73,7 +73,7 @@ def test_graph(call, topology):
         (("compare", "digits", "--cost", "money"), "unknown unit of cost 'money'"),
         (("reproduce", "Fig9"), "unknown experiment 'Fig9'"),
         (("launch", "--transport", "Smoke", "--", "fit", "digits"), "unknown transport 'Smoke'"),
-        (("demo", "--topology", "links.txt"), "unknown topology 'links.txt'"),
+        (("graph", "ring-road"), "unknown topology (and no file) 'ring-road'"),
     ],
 )
 def test_unknown_names_are_refused(call, typed, message):

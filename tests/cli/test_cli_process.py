@@ -20,6 +20,8 @@ from eigenmesh.cli import messages as messages_module
 from eigenmesh.cli.messages import Messages, option_names
 from eigenmesh.events import EventLog, Record, Started
 from eigenmesh.model import Model, read_model, write_model
+from eigenmesh.report.tables import rounds_told
+from waiting import until
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / ("eigenmesh.exe" if sys.platform == "win32" else "eigenmesh")
 MODULE = [sys.executable, "-m", "eigenmesh"]
@@ -76,7 +78,7 @@ WRITTEN = {
     "stream": [*FIT, "--stream", "--batch-rows", "20", "--out", "r.npz", "--plot", "r.png", "--report", "r.html"],
     "demo": ["demo", "--out", "r.d"],
     "graph": ["graph", "cycle", "--plot", "r.png"],
-    "compare": ["compare", "data.csv", "--solvers", "block-krylov", "--nodes", "3", "--out", "r.csv"],
+    "compare": ["compare", "data.csv", "--solvers", "block-krylov", "--nodes", "3", "--out", "r.d"],
     "simulate": [*SIMULATE, "--plot", "r.png", "--events", "r.jsonl"],
     "simulate with JSON": [*SIMULATE, "--json", "--events", "r.jsonl"],
     "transform": ["transform", "data.csv", "--model", "model.npz", "--monitor", "--out", "r.csv"],
@@ -178,7 +180,7 @@ STARTED = Started("fast-pca", "tree", ("a", "b"), (("a", "b"),), 8, 2, 1e-6, 500
 RECORD = Record(40, 50, 600, 80, 2_500_000, 0.125, np.nan, 0.1)
 
 
-def tell(listener) -> None:
+def report(listener) -> None:
     log = EventLog(listener)
     for event in (STARTED, RECORD):
         log.emit(event)
@@ -192,27 +194,30 @@ def make_voice(terminal: bool, quiet: bool = False) -> tuple[Messages, io.String
 
 def test_terminal_shows_live_progress():
     messages, said = make_voice(terminal=True)
-    with messages.progress() as show:
-        tell(show)
-    for words in ("round 50 of a budget of 5000", "1.2e-01", "2.5 MB sent"):
-        assert words in said.getvalue()
+    with messages.telling("fitting") as tell:
+        report(rounds_told(tell))
+        # The line is drawn some times per second.
+        until(lambda: "round 50 of a budget of 5,000, residual 1.2e-01, 2.5 MB sent" in said.getvalue(), "no line")
 
 
 def test_log_gets_a_line_now_and_then(monkeypatch):
     messages, said = make_voice(terminal=False)
-    with messages.progress() as show:
-        tell(show)
+    with messages.telling("fitting") as tell:
+        report(rounds_told(tell))
         assert said.getvalue() == ""
+        tell("the end", at_once=True)
+        assert said.getvalue() == "the end\n"
     monkeypatch.setattr(messages_module, "LINE_EVERY_S", 0.0)
-    with messages.progress() as show:
-        tell(show)
-    assert said.getvalue() == "round 50 of a budget of 5,000, residual 1.2e-01, 2.5 MB sent\n"
+    with messages.log() as log:
+        for event in (STARTED, RECORD):
+            log.emit(event)
+    assert said.getvalue() == "the end\nround 50 of a budget of 5,000, residual 1.2e-01, 2.5 MB sent\n"
 
 
 def test_quiet_has_no_progress_but_alerts():
     messages, said = make_voice(terminal=True, quiet=True)
-    with messages.progress() as show, messages.waiting("reading"):
-        assert show is None
+    with messages.telling("fitting") as tell, messages.waiting("reading"):
+        tell("round 1", at_once=True)
     messages.print("result")
     assert said.getvalue() == ""
     messages.alert("careful", style="yellow")

@@ -63,16 +63,16 @@ def test_figure_1_makes_a_page_with_the_numbers_of_its_table(call, tmp_path):
 
 @pytest.mark.slow
 def test_second_run_makes_nothing_and_says_the_same(call, tmp_path):
-    words = ("reproduce", "fig2", *SMALL, "--out", "r", "--cache", "kept")
+    words = ("reproduce", "fig2", *SMALL, "--out", "r")
     assert call(*words).exit_code == 0
     page = (tmp_path / "r" / "fig2.html").read_bytes()
-    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "r" / "cache").iterdir()}
     gone = sorted(files)[5]
     gone.unlink()
     done = call(*words)
     assert done.exit_code == 0
     assert (tmp_path / "r" / "fig2.html").read_bytes() == page
-    again = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
+    again = {path: path.stat().st_mtime_ns for path in (tmp_path / "r" / "cache").iterdir()}
     assert {path for path in files if again[path] != files[path]} == {gone}
 
 
@@ -124,7 +124,6 @@ def test_networks_that_change_in_a_small_version(call, tmp_path, monkeypatch):
         (["fig4"], "unknown experiment 'fig4'; there are: all, changing, fig1, fig2, fig3, streaming, unlike"),
         (["fig1", "--quick"], "--quick can only be used with unlike, changing and streaming"),
         (["fig1", "--out", "file/r"], "cannot create the folder file/r"),
-        (["fig1", "--cache", "file"], "cannot create the folder file"),
     ],
 )
 def test_bad_input_is_one_line(call, tmp_path, words, message):
@@ -168,7 +167,7 @@ def test_workers_end_with_the_command_and_what_is_done_is_kept(tmp_path, end):
 def test_help_teaches(call):
     done = call("reproduce", "--help")
     assert done.exit_code == 0
-    for words in ("Examples:", "fig1", "unlike", "--trials", "--cache", "EIGENMESH_DATA", "Exit status"):
+    for words in ("Examples:", "fig1", "unlike", "--trials", "EIGENMESH_DATA", "Exit status"):
         assert words in done.stdout
 
 

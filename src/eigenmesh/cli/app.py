@@ -43,6 +43,8 @@ SITE_COMMANDS = {
     "renew": ("site_keys", "Issue a certificate with new dates for the same site and key."),
     "revoke": ("site_keys", "Revoke the certificates of a site whose key was lost or stolen."),
 }
+# Commands whose settings are in files: there, ``n_components`` must not become --components.
+OF_FILES = ("site", "watch")
 MARKUP: Final = "markdown"
 VERSION_HELP = "Print the version and stop."
 
@@ -113,11 +115,15 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command. Errors of the library and interrupts are reported in one line; all others are not caught."""
+
+        def worded(message: str) -> str:
+            return message if ctx.invoked_subcommand in OF_FILES else _option_names(message)
+
         try:
-            with warnings_shown(_option_names):
+            with warnings_shown(worded):
                 return super().invoke(ctx)
         except EigenmeshError as error:
-            alert(f"error: {_option_names(str(error))}", style="bold red")
+            alert(f"error: {worded(str(error))}", style="bold red")
             raise typer.Exit(BAD_INPUT) from error
         except KeyboardInterrupt as error:
             alert("interrupted.", style="yellow")

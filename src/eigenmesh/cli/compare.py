@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-from eigenmesh.atomic_write import require_writable, save_text
+from eigenmesh.atomic_write import save_text
 from eigenmesh.cli import options
 from eigenmesh.cli.messages import Messages
 from eigenmesh.cli.options import METHOD, OUTPUT, option, parse_solvers
-from eigenmesh.cli.output import facts_of, make_folder
-from eigenmesh.errors import InputError, MissingExtraError
+from eigenmesh.cli.output import facts_of, make_folder, require_apart
 from eigenmesh.experiments.claims import CostRow, Line, costs_csv, line_of, lines_csv
 from eigenmesh.experiments.experiment import Method
 from eigenmesh.experiments.figures import Axis, cost_table, errors_picture
@@ -21,20 +20,19 @@ from eigenmesh.experiments.problems import ROUNDS_ALONE, Comparison
 from eigenmesh.experiments.runs import UNITS, Curve, follow
 from eigenmesh.fitting import NodeData, Request, Spread
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
-from eigenmesh.report.pictures import require_picture, save_picture
+from eigenmesh.report.pictures import matplotlib, save_picture
 from eigenmesh.report.tables import facts_table
 from eigenmesh.solvers import SOLVERS
 from eigenmesh.words import canonical_name, find_name
 
 DEFAULT_SOLVERS = "fast-pca,deepca,block-krylov"
-DEFAULT_OUT = (Path("out/compare"),)
+COSTS, ERRORS, PICTURES = "costs.csv", "errors.csv", ("compare.png", "compare.svg")
 
 SOLVERS_HELP = f"Names, with settings: fast-pca:step_size=0.1,sa-dot:start=2,cap=30,oi. From: {', '.join(SOLVERS)}."
-OUT_HELP = "A folder for pictures and tables; or a file, .png, .svg, .pdf or .csv (the table). Can be repeated."
 
 Solvers = Annotated[str, option(METHOD, "NAME[:FIELD=VALUE],...", SOLVERS_HELP)]
 Cost = Annotated[str, option(OUTPUT, "UNIT", f"What is counted: {', '.join(UNITS)}.")]
-Out = Annotated[list[Path], option(OUTPUT, "FOLDER|FILE", OUT_HELP, "--out")]
+Out = Annotated[Path, option(OUTPUT, "FOLDER", "Folder for pictures and tables; it is created.", "--out")]
 
 
 def compare(
@@ -48,7 +46,7 @@ def compare(
     max_rounds: options.MaxRounds = DEFAULT_MAX_ROUNDS,
     seed: options.Seed = 0,
     cost: Cost = "rounds",
-    out: Out = list(DEFAULT_OUT),  # noqa: B006 - Typer copies it
+    out: Out = Path("out/compare"),
     quiet: options.Quiet = False,
 ) -> None:
     """Compare solvers on the same data: how much each costs to reach a given error.
@@ -62,14 +60,16 @@ def compare(
 
     - `eigenmesh compare digits -k 3 --solvers fast-pca,deepca,block-krylov`
 
-    - `eigenmesh compare digits --solvers "fast-pca:step_size=0.002,deepca:mixes=5,oi" --cost matrices --out digits.png`
+    - `eigenmesh compare digits --solvers "fast-pca:step_size=0.002,deepca:mixes=5,oi" --cost matrices --out digits`
 
     - `eigenmesh compare a.csv b.csv c.csv --topology path --cost bytes --out comparison`
     """
     messages = Messages.of(quiet)
     methods = parse_methods(solvers)
     cost = canonical_name("unit of cost", cost, UNITS)
-    files = Files.checked(out, data)
+    # matplotlib is needed only at the end; if it is missing, fail now.
+    matplotlib("figure")
+    require_apart([make_folder(out) / name for name in (COSTS, ERRORS, *PICTURES)], data)
     request = Request.parse(
         n_components=components or options.DEFAULT_COMPONENTS,
         at_most=components is None,
@@ -88,47 +88,10 @@ def compare(
     messages.print(facts_table(facts_of(problem, comparison.prepared.moments.n_samples)))
     curves = _run(messages, methods, comparison, max_rounds)
     rows = [CostRow.of(method, [curve]) for method, curve in curves]
-    written = _write(files, problem, rows, curves, cost)
+    written = _write(out, problem, rows, curves, cost)
     messages.print(cost_table(rows, cost))
     for path in written:
         messages.print(f"wrote {path}")
-    if files.undrawn is not None:
-        messages.alert(f"no picture: {files.undrawn}", style="yellow")
-
-
-@dataclass
-class Files:
-    """Where pictures and tables go; ``undrawn`` is the reason if no pictures can be drawn."""
-
-    pictures: list[Path] = field(default_factory=list)
-    costs: list[Path] = field(default_factory=list)
-    errors: list[Path] = field(default_factory=list)
-    undrawn: MissingExtraError | None = None
-
-    @classmethod
-    def checked(cls, out: Sequence[Path], inputs: Sequence[str]) -> Files:
-        """Raise now if any file could not be written later, or would overwrite an input."""
-        files = cls()
-        for path in out:
-            if path.is_dir() or not path.suffix:
-                make_folder(path)
-                files.pictures += [path / "compare.png", path / "compare.svg"]
-                files.costs.append(path / "costs.csv")
-                files.errors.append(path / "errors.csv")
-            else:
-                (files.costs if path.suffix.lower() == ".csv" else files.pictures).append(path)
-        taken = {Path(name).resolve() for name in inputs}
-        for path in (*files.costs, *files.errors, *files.pictures):
-            if path.resolve() in taken:
-                raise InputError(f"{path} is an input already; choose another name.")
-        for path in (*files.costs, *files.errors):
-            require_writable(path)
-        try:
-            for path in files.pictures:
-                require_picture(path)
-        except MissingExtraError as error:
-            files.pictures, files.undrawn = [], error
-        return files
 
 
 def _run(
@@ -144,21 +107,15 @@ def _run(
 
 
 def _write(
-    files: Files, problem: NodeData, rows: Sequence[CostRow], curves: Sequence[tuple[Method, Curve]], cost: str
+    folder: Path, problem: NodeData, rows: Sequence[CostRow], curves: Sequence[tuple[Method, Curve]], cost: str
 ) -> list[Path]:
     # Centralised methods send nothing, so they are left out where the axis counts bytes.
     lines: list[Line] = [line_of(m, [c], cost) for m, c in curves if not (cost == "bytes" and m.centralised)]
-    for path in files.costs:
-        save_text(path, costs_csv([(problem.name, rows)]))
-    for path in files.errors:
-        save_text(path, lines_csv([(problem.name, lines)], cost))
-    pictures = files.pictures if lines else []
-    if pictures:
-        about = f"{problem.topology}, {problem.shards.n_nodes} nodes, {problem.split} split"
-        figure = errors_picture([Axis(problem.name, about, lines, cost)])
-        for path in pictures:
-            save_picture(figure, path)
-    return [*files.costs, *files.errors, *pictures]
+    save_text(folder / COSTS, costs_csv([(problem.name, rows)]))
+    save_text(folder / ERRORS, lines_csv([(problem.name, lines)], cost))
+    about = f"{problem.topology}, {problem.shards.n_nodes} nodes, {problem.split} split"
+    figure = errors_picture([Axis(problem.name, about, lines, cost)])
+    return [folder / COSTS, folder / ERRORS, *(save_picture(figure, folder / name) for name in PICTURES if lines)]
 
 
 def parse_methods(text: str) -> list[Method]:

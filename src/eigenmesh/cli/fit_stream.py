@@ -43,19 +43,18 @@ def batches_of(data: Sequence[str], options: TableOptions, batch_rows: int | Non
             f"{data[folders.index(False)]} is not a folder, but other sources are; give only folders or only files."
         )
     if all(folders):
-        found = [{file.name: file for file in Path(name).iterdir() if kind_of(file) in READERS} for name in data]
+        found = [{file.name: str(file) for file in Path(name).iterdir() if kind_of(file) in READERS} for name in data]
         names = sorted(set().union(*found))
         if not names:
             raise UnreadableFileError(f"{data[0]} has no file to read; eigenmesh reads {', '.join(READERS)}.")
-        for name in names:
-            here = [None if name not in files else read_one(str(files[name]), options) for files in found]
-            for number, pieces in enumerate(zip_longest(*(_pieces(table, batch_rows) for table in here))):
-                yield BatchOfTables(f"{name} {number}" if batch_rows else name, pieces)
-        return
-    tables = [read_one(name, options) for name in data]
-    rows = batch_rows or BATCH_ROWS
-    for number, pieces in enumerate(zip_longest(*(_pieces(table, rows) for table in tables))):
-        yield BatchOfTables(f"rows {number * rows} to {(number + 1) * rows - 1}", pieces)
+        files, rows = {name: [folder.get(name) for folder in found] for name in names}, batch_rows
+    else:
+        files, rows = {"": list(data)}, batch_rows or BATCH_ROWS
+    for name, here in files.items():
+        tables = [None if file is None else read_one(file, options) for file in here]
+        for number, pieces in enumerate(zip_longest(*(_pieces(table, rows) for table in tables))):
+            place = f"rows {number * rows} to {(number + 1) * rows - 1}" if rows else ""
+            yield BatchOfTables(f"{name} {place}".strip(), pieces)
 
 
 def _pieces(table: Table | None, rows: int | None) -> Iterator[Table]:

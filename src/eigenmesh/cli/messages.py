@@ -6,23 +6,19 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
-from eigenmesh.cli.process import BAD_INPUT, warnings_shown
-from eigenmesh.errors import EigenmeshError
-from eigenmesh.events import Entry, EventLog, Listener, Record, Started, event_log
+from eigenmesh.events import EventLog, Listener, event_log
 from eigenmesh.fitting import largest_loadings
-from eigenmesh.report.tables import components_table, live_progress, loadings_table, traffic_table
+from eigenmesh.report.tables import components_table, loadings_table, rounds_told, traffic_table
 from eigenmesh.settings import SETTINGS
-from eigenmesh.words import readable_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,17 +61,6 @@ def note_node(rank: int) -> None:
     if folder is not None:
         with suppress(OSError):
             (Path(folder) / f"{os.getpid()}.node").write_text(str(rank))
-
-
-@contextmanager
-def plain_errors() -> Iterator[None]:
-    """Report errors and warnings unchanged: ``n_components`` in a settings file must not become --components."""
-    try:
-        with warnings_shown():
-            yield
-    except EigenmeshError as error:
-        Messages.of().alert(f"error: {error}", style="bold red")
-        raise typer.Exit(BAD_INPUT) from error
 
 
 @dataclass(frozen=True)
@@ -134,20 +119,35 @@ class Messages:
         return self.notices.status(text)
 
     @contextmanager
-    def progress(self) -> Iterator[Listener | None]:
-        """A listener that shows the progress of a run: a live line in a terminal, otherwise one line every 10 s."""
+    def telling(self, before: str) -> Iterator[Callable[..., None]]:
+        """Yield a function that tells how far the work is: on one live line in a terminal, otherwise a line every 10 s.
+
+        With ``at_once=True`` it does not wait until the 10 s are over.
+        """
         if self.quiet:
-            yield None
+            yield lambda words, at_once=False: None
         elif self.notices.is_terminal:
-            with live_progress(self.notices) as show:
-                yield show
+            with self.notices.status(before) as line:
+                # As Text, because Rich would read words in brackets, which a neighbour may send, as markup.
+                yield lambda words, at_once=False: line.update(Text(words))
         else:
-            yield self._regular_lines()
+            yield self._now_and_then()
+
+    def _now_and_then(self) -> Callable[..., None]:
+        last = time.monotonic()
+
+        def tell(words: str, at_once: bool = False) -> None:
+            nonlocal last
+            if at_once or time.monotonic() - last >= LINE_EVERY_S:
+                last = time.monotonic()
+                self.alert(words, style="none")
+
+        return tell
 
     @contextmanager
     def log(self, path: Path | None = None, *listeners: Listener | None) -> Iterator[EventLog]:
         """A log of events that shows the progress of a run, and writes the events to ``path`` and to the listeners."""
-        with self.progress() as show, event_log(path, show, *listeners) as log:
+        with self.telling("fitting") as tell, event_log(path, rounds_told(tell), *listeners) as log:
             yield log
 
     @contextmanager
@@ -167,48 +167,6 @@ class Messages:
                 self.alert("the page stays until Ctrl-C.", style="bold")
                 with suppress(KeyboardInterrupt):
                     threading.Event().wait()
-
-    def _regular_lines(self) -> Listener:
-        last, max_rounds = time.monotonic(), 0
-
-        def show(entry: Entry) -> None:
-            nonlocal last, max_rounds
-            event = entry.event
-            if isinstance(event, Started):
-                max_rounds = event.max_rounds
-            elif isinstance(event, Record) and time.monotonic() - last >= LINE_EVERY_S:
-                last = time.monotonic()
-                where = f"round {event.rounds:,} of a budget of {max_rounds:,}"
-                self.alert(f"{where}, residual {event.residual:.1e}, {readable_bytes(event.bytes)} sent", style="none")
-
-        return show
-
-    @contextmanager
-    def counted_progress(self, totals: Mapping[str, int], done: Mapping[str, int]) -> Iterator[Callable[[str], None]]:
-        """Yield a function to call with the kind of each run that finishes; ``done`` counts those finished before."""
-        if self.quiet:
-            yield lambda kind: None
-        elif self.notices.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            with Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=self.notices) as progress:
-                bars = {kind: progress.add_task(kind, total=total) for kind, total in totals.items()}
-                for kind, count in done.items():
-                    progress.update(bars[kind], completed=count)
-                yield lambda kind: progress.advance(bars[kind])
-        else:
-            yield self._regular_counts(totals, done)
-
-    def _regular_counts(self, totals: Mapping[str, int], done: Mapping[str, int]) -> Callable[[str], None]:
-        counts, last = dict(done), time.monotonic()
-
-        def finish(kind: str) -> None:
-            nonlocal last
-            counts[kind] += 1
-            if time.monotonic() - last >= LINE_EVERY_S or counts[kind] == totals[kind]:
-                last = time.monotonic()
-                self.alert(f"{kind}: {counts[kind]:,} of {totals[kind]:,} runs are done", style="none")
-
-        return finish
 
 
 def _is_line(content: RenderableType, console: Console) -> bool:

@@ -16,7 +16,7 @@ import typer
 from eigenmesh.data import READERS, TableOptions
 from eigenmesh.errors import InputError
 from eigenmesh.fitting import Costs
-from eigenmesh.graphs import TOPOLOGIES, WEIGHTS
+from eigenmesh.graphs import TOPOLOGIES
 from eigenmesh.settings import A_STREAM, OF_REQUESTS, ONE_FIT, SETTINGS, Setting
 from eigenmesh.solvers import SOLVERS, Solver
 from eigenmesh.transports import TRANSPORTS
@@ -37,7 +37,7 @@ COSTS = {
 USUAL_COSTS = {name: getattr(Costs(), field) * units for name, (field, units) in COSTS.items()}
 COSTS_HELP = f"For the planner, by default {', '.join(f'{name}={cost:g}' for name, cost in USUAL_COSTS.items())}."
 # Panels of settings that are not about the method, and placeholders of values by their type.
-PANELS = {"missing": DATA, "averaging": NETWORK, "privacy": NETWORK}
+PANELS = {"missing": DATA, "partition": DATA, "averaging": NETWORK, "weights": NETWORK, "privacy": NETWORK}
 PANELS |= {name: STREAM for name in A_STREAM if name not in ONE_FIT}
 METAVARS: dict[type, str] = {str: "NAME", int: "N", float: "NUMBER", Path: "FOLDER"}
 # Settings of a request whose options are not simply their values: a command writes these out.
@@ -97,7 +97,6 @@ SOURCES_HELP = (
 )
 SPLIT_HELP = "random (default), contiguous, label, dirichlet:0.1 (by label, skewed), sizes:10,20,30."
 BINOMIAL_HELP = "For genotypes: divide by sqrt(2p(1-p)), and missing entries are 2p."
-PARTITION_HELP = "What the nodes split: samples (default), or features (columns of the same samples)."
 NODES_HELP = "One per file or label by default, else 10."
 TOPOLOGY_HELP = f"{', '.join(TOPOLOGIES)}; or a file of links, two names per line."
 NETWORKS_HELP = "erdos_renyi (default), cycle, ... (see eigenmesh graph --help), or a file of links."
@@ -105,7 +104,6 @@ TRANSPORT_HELP = (
     "Real messages, each node with only its own data: "
     f"{', '.join(f'{kind.description} ({kind.name})' for kind in STARTED_BY_NAME)}."
 )
-WEIGHTS_HELP = f"auto (default), {', '.join(WEIGHTS)}."
 COMPONENTS_HELP = "How many (5 by default), or the share of the variance, such as 0.9."
 SOLVER_HELP = f"auto (default), {', '.join(SOLVERS)}; with settings: fast-pca:step_size=0.1."
 CONDITIONS_HELP = (
@@ -116,7 +114,7 @@ SiteFile = Annotated[Path, argument("SITE.toml", "Settings of the site, as eigen
 Sources = Annotated[list[str], argument("DATA", SOURCES_HELP)]
 Missing = Annotated[str, option_for("missing")]
 Scale = Annotated[bool, option(DATA, None, "Divide each column by its pooled standard deviation.", "--scale")]
-Partition = Annotated[str, option(DATA, "NAME", PARTITION_HELP, show_default=False)]
+Partition = Annotated[str, option_for("partition")]
 AveragingName = Annotated[str, option_for("averaging")]
 TransportName = Annotated[str | None, option(NETWORK, "NAME", TRANSPORT_HELP, "--transport")]
 ConditionsPath = Annotated[Path | None, option(NETWORK, "FILE.toml", CONDITIONS_HELP, "--conditions")]
@@ -268,7 +266,7 @@ def read_where(
     split: Annotated[str | None, option(DATA, "NAME", SPLIT_HELP)] = None,
     nodes: Annotated[int | None, option(NETWORK, "M", NODES_HELP, min=1)] = None,
     topology: Annotated[str, option(NETWORK, "NAME|FILE", NETWORKS_HELP, show_default=False)] = "erdos_renyi",
-    weights: Annotated[str, option(NETWORK, "NAME", WEIGHTS_HELP, "--weights", show_default=False)] = "auto",
+    weights: Annotated[str, option_for("weights")] = "auto",
 ) -> dict[str, Any]:
     """How samples are spread over the nodes of a network: parameters of ``Spread``."""
     return {"topology": topology, "n_nodes": nodes, "weights": weights, "split": split}

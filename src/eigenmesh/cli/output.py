@@ -7,7 +7,7 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -44,6 +44,17 @@ def make_folder(folder: Path) -> Path:
     return folder
 
 
+def require_apart(paths: Iterable[Path], inputs: Iterable[str]) -> None:
+    """Raise before any work if a file could not be written later, or would overwrite another output or an input."""
+    taken = {str(Path(name).resolve()): "an input" for name in inputs}
+    for path in paths:
+        for other, what in taken.items():
+            if _may_be_the_same(str(path.resolve()), other):
+                raise InputError(f"{path} is {what} already; choose another name.")
+        taken[str(path.resolve())] = "an output"
+        require_writable(path)
+
+
 def require_report(path: Path) -> Path:
     """Raise before any work if a report cannot be written there later."""
     if path.suffix.lower() != ".html":
@@ -65,13 +76,7 @@ class Outputs:
         """Raise now if any file could not be written later, or would overwrite another output or an input."""
         if self.model is not None and self.model.suffix.lower() != ".npz":
             raise InputError(f"--out {self.model} must end in .npz.")
-        taken = {str(Path(name).resolve()): "an input" for name in inputs}
-        for path in (Path(name) for name in astuple(self) if name not in (None, STANDARD_OUTPUT)):
-            for other, what in taken.items():
-                if _may_be_the_same(str(path.resolve()), other):
-                    raise InputError(f"{path} is {what} already; choose another name.")
-            taken[str(path.resolve())] = "an output"
-            require_writable(path)
+        require_apart([Path(name) for name in astuple(self) if name not in (None, STANDARD_OUTPUT)], inputs)
         if self.picture is not None:
             require_picture(self.picture)
         if self.report is not None:

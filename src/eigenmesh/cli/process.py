@@ -49,7 +49,7 @@ def signals_interrupt() -> Iterator[None]:
 
 
 @contextmanager
-def warnings_shown(rewrite: Callable[[str], str] = str) -> Iterator[None]:
+def warnings_shown(rewrite: Callable[[str], str]) -> Iterator[None]:
     """Show each warning about data once, after ``rewrite`` has put in the names of options."""
     seen: set[str] = set()
     with warnings.catch_warnings():

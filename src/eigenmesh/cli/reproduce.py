@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
@@ -47,7 +47,6 @@ ROUNDS_HELP = (
     "Budget of rounds per run; by default 15,000 for fig1 and fig2, 1,000 for fig3, 600 for unlike, 3,000 for changing."
 )
 QUICK_HELP = "For unlike and changing: small data, without MNIST; for streaming: a tenth of the samples."
-CACHE_HELP = "Folder of finished runs; by default the folder cache in --out."
 
 
 def reproduce(
@@ -59,15 +58,14 @@ def reproduce(
     out: Annotated[Path, option(None, "FOLDER", "Folder for page, pictures and tables; it is created.")] = Path(
         "out/experiments"
     ),
-    cache: Annotated[Path | None, option(None, "FOLDER", CACHE_HELP)] = None,
     quick: Annotated[bool, option(None, None, QUICK_HELP, "--quick")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Repeat the experiments of the FAST-PCA paper, and check its claims against the numbers.
 
     Writes one page, **WHAT.html**, that can be read offline, with pictures, tables of the cost of each method to reach
-    an error, and a verdict on each claim; and the same as .png, .svg and .csv. Finished runs are stored, so that an
-    interrupted experiment can continue.
+    an error, and a verdict on each claim; and the same as .png, .svg and .csv. Finished runs are stored in its
+    folder **cache**, so that an interrupted experiment can continue.
 
     MNIST and CIFAR-10 are searched in the folder that **EIGENMESH_DATA** names.
 
@@ -88,7 +86,7 @@ def reproduce(
     messages = Messages.of(quiet)
     what = canonical_name("experiment", what, CHOICES)
     if what == STREAMING:
-        for name, value in {"--rounds": rounds, "--jobs": jobs, "--cache": cache}.items():
+        for name, value in {"--rounds": rounds, "--jobs": jobs}.items():
             if value is not None:
                 raise InputError(f"{name} cannot be used with streaming, whose runs are short; leave it out.")
         reproduce_streaming(messages, out, trials or STREAMING_TRIALS, seed, quick)
@@ -98,7 +96,7 @@ def reproduce(
     # matplotlib is needed only at the end; if it is missing, fail now.
     matplotlib("figure")
     make_folder(out)
-    store = Store(make_folder(cache or out / "cache"))
+    store = Store(make_folder(out / "cache"))
     runs = {experiment.name: runs_of(experiment, trials, seed) for experiment in experiments}
     results, missing = _carry_out(messages, runs, store, jobs or usable_cores())
     chapters = [_chapter(experiment, results, missing) for experiment in experiments]
@@ -141,9 +139,22 @@ def _carry_out(
     experiment_of = {run: name for name, each in runs.items() for run in each}
     totals = Counter(experiment_of[run] for run in (*results, *due))
     done = {name: sum(experiment_of[run] == name for run in results) for name in totals}
-    with messages.counted_progress(totals, done) as finish:
+    with messages.telling("running") as tell:
+        finish = counted(tell, totals, done)
         make_runs(due, store, jobs, lambda run: finish(experiment_of[run]))
     return results | kept_runs(due, store), missing
+
+
+def counted(tell: Callable[..., None], totals: Mapping[str, int], done: Mapping[str, int]) -> Callable[[str], None]:
+    """A function to call with the kind of each run that finishes; ``done`` counts those finished before."""
+    counts = dict(done)
+
+    def finish(kind: str) -> None:
+        counts[kind] += 1
+        words = f"{kind}: {counts[kind]:,} of {totals[kind]:,} runs are done"
+        tell(words, at_once=counts[kind] == totals[kind])
+
+    return finish
 
 
 def _data_name(panel: Panel) -> str:
@@ -222,7 +233,8 @@ def reproduce_streaming(messages: Messages, out: Path, trials: int, seed: int, q
     make_folder(out)
     panels = streams.streaming_panels(QUICK_SAMPLES if quick else None)
     totals = {panel.title: len(panel.methods) for panel in panels}
-    with messages.counted_progress(totals, dict.fromkeys(totals, 0)) as finish:
+    with messages.telling("running") as tell:
+        finish = counted(tell, totals, dict.fromkeys(totals, 0))
         results = [figures.StreamResult(panel, streams.streaming_rows(panel, trials, seed, finish)) for panel in panels]
     about = {
         "command": f"eigenmesh reproduce streaming{' --quick' if quick else ''} --trials {trials} --seed {seed}",

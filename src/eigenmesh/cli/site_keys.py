@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from eigenmesh.atomic_write import NewFile, save_text, write_new
-from eigenmesh.cli.messages import Messages, plain_errors
+from eigenmesh.cli.messages import Messages
 from eigenmesh.cli.options import argument, option
 from eigenmesh.errors import InputError, UnknownNameError, import_extra
 from eigenmesh.report.tables import facts_table
@@ -16,17 +16,15 @@ from eigenmesh.sites import read_network_file
 from eigenmesh.sites.network_file import EXAMPLE, NetworkFile, site_toml
 from eigenmesh.sites.site import FileNames
 
-REQUESTS_HELP = "Create only keys and certificate requests, for sites with their own authority."
+ONLY_HELP = "Create only the folder of the authority (ca), or the key and the certificate request of one site."
 Days = Annotated[int | None, option(None, "N", "Days that certificates are valid; 825 by default.", min=1)]
 AuthorityPath = Annotated[Path, option(None, "DIR", "Folder of the authority, with ca.pem and ca.key.", "--ca")]
 
 
-@plain_errors()
 def init(
     network: Annotated[Path | None, argument("NETWORK.toml", "Sites, addresses, links and settings.")] = None,
     out: Annotated[Path | None, option(None, "DIR", "Folder for the folders of the sites.", "--out")] = None,
-    requests: Annotated[bool, option(None, None, REQUESTS_HELP, "--requests")] = False,
-    only: Annotated[str | None, option(None, "NAME", "Create only one folder: that of a site, or ca.")] = None,
+    only: Annotated[str | None, option(None, "ca|NAME", ONLY_HELP)] = None,
     days: Days = None,
     example: Annotated[bool, option(None, None, "Print a NETWORK.toml to start from, and stop.", "--example")] = False,
 ) -> None:
@@ -36,8 +34,8 @@ def init(
     another site. Keys can be read only by their owner. Existing files are never overwritten: either everything is
     written, or nothing.
 
-    With **--requests** no authority is created: each site has its request signed by its own authority, or with
-    **eigenmesh site sign**. With **--only** a site creates its key on its own machine, so that the key never leaves it.
+    With **--only** and its name, a site creates its key on its own machine, so that the key never leaves it. It has its
+    request signed by its own authority, or with **eigenmesh site sign** by that of **--only ca**.
 
     Examples:
 
@@ -45,7 +43,7 @@ def init(
 
     - `eigenmesh site init network.toml --out mesh`
 
-    - `eigenmesh site init network.toml --out mesh --requests --only oslo`
+    - `eigenmesh site init network.toml --out mesh --only oslo`
     """
     messages = Messages.of()
     if example:
@@ -56,36 +54,24 @@ def init(
         raise InputError(f"site init needs a NETWORK.toml and --out DIR; {fix}.")
     described = read_network_file(network)
     import_extra("cryptography", "peers", "making keys and certificates")
-    chosen = _chosen(described, only, requests, days)
-    if requests:
-        files = [file for name in chosen for file in _with_request(described, name, out / name)]
+    if only is None or only == FileNames.CA_FOLDER:
+        names = described.names if only is None else ()
+        write_new(_with_authority(described, names, out, days))
+        _print_folders(messages, described, names, out)
     else:
-        files = _with_authority(described, chosen, out, days)
-    write_new(files)
-    _print_next_steps(messages, described, chosen, out, requests, only)
+        if only not in described.names:
+            raise UnknownNameError("site", only, described.names)
+        if days is not None:
+            why = "whoever signs the request sets the dates"
+            raise InputError(f"--days cannot be used with --only {only}: {why}; leave it out.")
+        write_new(_with_request(described, only, out / only))
+        _print_request(messages, described, only, out)
 
 
 def make_network(path: Path, out: Path) -> None:
     """Write everything for all sites of a network that a file describes, and print nothing."""
     network = read_network_file(path)
     write_new(_with_authority(network, network.names, out))
-
-
-def _chosen(network: NetworkFile, only: str | None, requests: bool, days: int | None) -> tuple[str, ...]:
-    """Names of the sites to make folders for."""
-    if requests and days is not None:
-        why = "whoever signs the requests sets the dates"
-        raise InputError(f"--days cannot be used with --requests: {why}; leave it out.")
-    if only is None:
-        return network.names
-    if only == FileNames.CA_FOLDER and not requests:
-        return ()
-    if only not in network.names:
-        raise UnknownNameError("site", only, network.names)
-    if not requests:
-        fix = f"use --requests --only {only}, and have the request signed with eigenmesh site sign"
-        raise InputError(f"--only {only} would create an authority for one site only; {fix}.")
-    return (only,)
 
 
 def _with_request(network: NetworkFile, name: str, folder: Path) -> list[NewFile]:
@@ -104,7 +90,7 @@ def _with_authority(network: NetworkFile, names: tuple[str, ...], out: Path, day
     from eigenmesh.transports.tls.keyring import key_fingerprint
 
     if network.fingerprints and names:
-        fix = "remove that table to start over, or use --requests and have the new requests signed"
+        fix = "remove that table to start over, or use --only NAME at a site and have its request signed"
         raise InputError(f"{network.path} has [fingerprints] of existing keys, and init would create new keys; {fix}.")
     authority = make_certificate_authority(f"eigenmesh {network.path.stem}", sites=network.names)
     own = authority.certificate_and_key
@@ -125,37 +111,40 @@ def _with_authority(network: NetworkFile, names: tuple[str, ...], out: Path, day
     return [*files, NewFile(out / FileNames.CA_FOLDER / FileNames.ISSUED, log, private=True)]
 
 
-def _print_next_steps(
-    messages: Messages, network: NetworkFile, names: tuple[str, ...], out: Path, requests: bool, only: str | None
-) -> None:
-    """Print what was created, where each folder goes, and what is secret."""
+AT_SITES = (
+    "At each site: set the data file in site.toml, then run: eigenmesh site check site.toml",
+    "Secret: key.pem in each folder. Whoever has it can impersonate that site.",
+)
+
+
+def _print_folders(messages: Messages, network: NetworkFile, names: tuple[str, ...], out: Path) -> None:
+    """Print what was created with an authority, where each folder goes, and what is secret."""
     authority = out / FileNames.CA_FOLDER
     facts = {f"{out / name}": f"for {name}: {_links(network, name)}" for name in names}
-    if not requests:
-        facts[f"{authority}"] = "the certificate authority: only for the operator of the network"
+    facts[f"{authority}"] = "the certificate authority: only for the operator of the network"
     messages.print(facts_table(facts))
-    messages.print()
-    if requests:
-        steps = [
-            "Have each request.pem signed, and put the certificate next to it as cert.pem.",
-            "Put the certificates of all authorities that sign into ca.pem at every site.",
-            "Then pin the certificates of all sites at each site: eigenmesh site pin site.toml CERT.pem ...",
-        ]
-    elif only == FileNames.CA_FOLDER:
+    if names:
+        steps = ["Send each site its own folder, over a private channel, and delete it here.", *AT_SITES]
+    else:
         steps = [
             f"Sign the requests of sites with: eigenmesh site sign request.pem --name NAME --ca {authority}",
             "Send ca.pem to every site, with its certificate.",
         ]
-    else:
-        steps = ["Send each site its own folder, over a private channel, and delete it here."]
-    if names:
-        steps.append("At each site: set the data file in site.toml, then run: eigenmesh site check site.toml")
-        steps.append("Secret: key.pem in each folder. Whoever has it can impersonate that site.")
-    if not requests:
-        secret = authority / FileNames.CA_KEY
-        steps.append(f"Most secret: {secret}. Whoever has it can impersonate any site; keep it offline.")
-    for step in steps:
-        messages.print(step)
+    secret = authority / FileNames.CA_KEY
+    steps.append(f"Most secret: {secret}. Whoever has it can impersonate any site; keep it offline.")
+    messages.print("\n" + "\n".join(steps))
+
+
+def _print_request(messages: Messages, network: NetworkFile, name: str, out: Path) -> None:
+    """Print what was created with a request, and what to do with it."""
+    messages.print(facts_table({f"{out / name}": f"for {name}: {_links(network, name)}"}))
+    steps = [
+        "Have request.pem signed, and put the certificate next to it as cert.pem.",
+        "Put the certificates of all authorities that sign into ca.pem at every site.",
+        "Then pin the certificates of all sites at each site: eigenmesh site pin site.toml CERT.pem ...",
+        *AT_SITES,
+    ]
+    messages.print("\n" + "\n".join(steps))
 
 
 def _links(network: NetworkFile, name: str) -> str:
@@ -168,7 +157,6 @@ def _links(network: NetworkFile, name: str) -> str:
     return "; ".join(parts) or "no links"
 
 
-@plain_errors()
 def sign(
     request: Annotated[Path, argument("REQUEST.pem", "The certificate request that the site sent.")],
     name: Annotated[str, option(None, "NAME", "The site that sent it; the request must have this name and no other.")],
@@ -194,7 +182,6 @@ def sign(
     Messages.of().print(f"wrote {out}: send it to {name}, with {ca / FileNames.AUTHORITY}; neither is secret.")
 
 
-@plain_errors()
 def pin(
     file: Annotated[Path, argument("FILE.toml", "The settings of this site, or of the network.")],
     sources: Annotated[
@@ -227,7 +214,6 @@ def pin(
     )
 
 
-@plain_errors()
 def renew(
     certificate: Annotated[Path, argument("CERT.pem", "The site's current certificate, expired or not.")],
     ca: AuthorityPath = Path(FileNames.CA_FOLDER),
@@ -254,7 +240,6 @@ def renew(
     Messages.of().print(f"wrote {out}: {name} replaces its {FileNames.CERTIFICATE} with it before the next start.")
 
 
-@plain_errors()
 def revoke(
     name: Annotated[str, argument("NAME", "The site whose key was lost or stolen.")],
     ca: AuthorityPath = Path(FileNames.CA_FOLDER),

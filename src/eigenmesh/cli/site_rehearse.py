@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from eigenmesh.cli import options
-from eigenmesh.cli.messages import Messages, plain_errors
+from eigenmesh.cli.messages import Messages
 from eigenmesh.cli.options import OUTPUT, argument, option
 from eigenmesh.cli.output import Outputs
 from eigenmesh.cli.process import ENDED, NOT_CONVERGED, PARKED
@@ -37,7 +37,6 @@ STATUS = {"converged": 0, "killed": 0, "not converged": NOT_CONVERGED, "parked":
 BY_SEVERITY = (ENDED, PARKED, NOT_CONVERGED, 0)
 
 
-@plain_errors()
 def rehearse(
     network: NetworkPath = None,
     conditions: options.ConditionsPath = None,

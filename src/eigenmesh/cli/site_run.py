@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 from eigenmesh.cli import options
-from eigenmesh.cli.messages import LINE_EVERY_S, Messages, plain_errors
+from eigenmesh.cli.messages import Messages
 from eigenmesh.cli.process import CANNOT_RESUME, ENDED, NOT_CONVERGED, PARKED, interrupt
 from eigenmesh.errors import CannotResumeError, DisagreementError, ParkedError, TransportError, import_extra
 from eigenmesh.words import one_line, readable_bytes
@@ -45,7 +44,6 @@ MOST_REFUSALS, REFUSALS_EVERY_S = 20, 60.0
 REFUSALS = ("refused a TLS handshake", "refused ")
 
 
-@plain_errors()
 def run(site: options.SiteFile, quiet: options.Quiet = False, fresh: Fresh = False, follow: Follow = None) -> None:
     """Take part in a run as one site; its samples stay where they are.
 
@@ -81,8 +79,8 @@ def run(site: options.SiteFile, quiet: options.Quiet = False, fresh: Fresh = Fal
             take_part = (
                 _once(messages, described, fresh) if follow is None else _followed(messages, site, follow, fresh)
             )
-        with logged(described.out.folder / "peer.log"), _shown(messages) as show:
-            outcome = take_part(show)
+        with logged(described.out.folder / "peer.log"), messages.telling("connecting") as tell:
+            outcome = take_part(_shown(tell))
     if outcome is not None:
         _print_outcome(messages, outcome)
         if not outcome.converged:
@@ -167,29 +165,14 @@ def _print_outcome(messages: Messages, outcome: Outcome) -> None:
         messages.print(f"wrote {path}" if outcome.fit is not None else f"see {path}")
 
 
-@contextmanager
-def _shown(messages: Messages) -> Iterator[Any]:
-    """A listener that shows the status: one live line in a terminal, otherwise a line every 10 s."""
-    if messages.quiet:
-        yield None
-    elif messages.notices.is_terminal:
-        with messages.notices.status("connecting") as live:
-            # As Text, because Rich would read words in brackets, which a neighbour may send, as markup.
-            yield lambda status: live.update(Text(in_words(status)))
-    else:
-        yield _lines(messages)
-
-
-def _lines(messages: Messages) -> Any:
-    last = time.monotonic()
+def _shown(tell: Callable[..., None]) -> Callable[[Status], None]:
+    """A function that tells a status; at once, if the phase or the neighbours that it waits for are others."""
     said: tuple[str, tuple[str, ...]] = ("", ())
 
     def show(status: Status) -> None:
-        nonlocal last, said
-        waits = status.waiting_for if status.waiting_s > SHORT_WAIT_S else ()
-        if (status.phase, waits) != said or time.monotonic() - last >= LINE_EVERY_S:
-            last, said = time.monotonic(), (status.phase, waits)
-            messages.alert(in_words(status), style="none")
+        nonlocal said
+        before, said = said, (status.phase, status.waiting_for if status.waiting_s > SHORT_WAIT_S else ())
+        tell(in_words(status), at_once=said != before)
 
     return show
 

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from eigenmesh.cli.messages import Messages, plain_errors
+from eigenmesh.cli.messages import Messages
 from eigenmesh.cli.options import AsJson, SiteFile, argument
 from eigenmesh.cli.process import BAD_INPUT, BROKEN_CHAIN
 from eigenmesh.errors import import_extra
@@ -32,7 +32,6 @@ AuditFile = Annotated[Path, argument("FILE", "The audit.jsonl of a site.")]
 MOST_SHAPES = 12
 
 
-@plain_errors()
 def check(site: SiteFile, as_json: AsJson = False) -> None:
     """Check everything that a run needs at this site, without starting it.
 
@@ -69,7 +68,6 @@ def check(site: SiteFile, as_json: AsJson = False) -> None:
         raise typer.Exit(BAD_INPUT)
 
 
-@plain_errors()
 def status(site: SiteFile, as_json: AsJson = False) -> None:
     """Show how the run is going at this site: round, residual, bytes, neighbours, and whom it waits for.
 
@@ -160,7 +158,6 @@ def _ago(then: float, now: float) -> str:
     return f"{seconds:.0f} s"
 
 
-@plain_errors()
 def audit(file: AuditFile, as_json: AsJson = False) -> None:
     """Summarise what left a site: how much, to whom, of which kinds and shapes.
 

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from eigenmesh.cli.messages import Messages, plain_errors
+from eigenmesh.cli.messages import Messages
 from eigenmesh.cli.options import argument, option
 from eigenmesh.cli.output import components_of, require_report, save_page
 from eigenmesh.errors import EigenmeshError, InputError
@@ -32,7 +32,6 @@ Report = Annotated[
 ]
 
 
-@plain_errors()
 def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, report: Report = None) -> None:
     """Serve a page on this machine that shows a run: the network, the certified bound, traffic, who waits for whom.
 

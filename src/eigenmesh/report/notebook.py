@@ -10,7 +10,7 @@ from html import escape
 from importlib import import_module
 from typing import Any
 
-from eigenmesh.events import Entry, Listener, Record
+from eigenmesh.events import Entry, Listener
 
 Show = Callable[[str], object]
 # Shortest time between two updates, and the share of the time of a run that they may take.
@@ -61,8 +61,6 @@ def notebook_progress(put: Callable[[str], Show], keep: bool) -> Iterator[Listen
         entries.append(entry)
         began = time.monotonic()
         if began >= due:
-            # A long run must not hold all its events: the page would drop most of them anyway.
-            _thin(entries)
             show(framed(entries))
             ended = time.monotonic()
             due = ended + max(EVERY_S, (ended - began) / SHARE)
@@ -79,11 +77,3 @@ def framed(entries: list[Entry]) -> str:
 
     page = escape(report_page("Decentralised PCA", entries, most=MOST_EVENTS))
     return f'<iframe title="The run" height="{HEIGHT}" {FRAME} srcdoc="{page}"></iframe>'
-
-
-def _thin(entries: list[Entry]) -> None:
-    """Drop every second of the records except the last one, once there are many."""
-    records = [at for at, entry in enumerate(entries) if isinstance(entry.event, Record)]
-    if len(records) > 2 * MOST_EVENTS:
-        dropped = set(records[-2::-2])
-        entries[:] = [entry for at, entry in enumerate(entries) if at not in dropped]

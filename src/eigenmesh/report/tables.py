@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from eigenmesh.averaging import Chebyshev, Gossip, Polynomial, Tree
@@ -131,41 +130,34 @@ def plan_table(plan: Plan, everything: bool = False) -> Table:
 
 
 @contextmanager
-def live_progress(console: Console | None = None, keep: bool = True) -> Iterator[Listener]:
+def live_progress(keep: bool) -> Iterator[Listener]:
     """Yield a listener that shows rounds, residual and traffic during the fit.
 
     In a notebook it shows the page of the run, which stays after the fit with ``keep``. Elsewhere it shows a line on
     standard error.
     """
-    put = None if console is not None else notebook()
+    put = notebook()
     if put is not None:
         with notebook_progress(put, keep) as show:
             yield show
     else:
-        with _line(console or Console(stderr=True)) as show:
-            yield show
+        with Console(stderr=True).status("fitting") as line:
+            yield rounds_told(line.update)
 
 
-@contextmanager
-def _line(console: Console) -> Iterator[Listener]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("round {task.completed:.0f} of a budget of {task.total:.0f}"),
-        TextColumn("residual {task.fields[residual]}"),
-        TextColumn("{task.fields[sent]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("fitting", total=0, residual="-", sent="")
+def rounds_told(tell: Callable[[str], object]) -> Listener:
+    """A listener that tells in words how far a fit is, after each check."""
+    max_rounds, residual = 0, "-"
 
-        def show(entry: Entry) -> None:
-            event = entry.event
-            if isinstance(event, Started):
-                progress.update(task, total=event.max_rounds)
-            elif isinstance(event, Record):
-                # If the residual was not measured, the last one stays.
-                measured: Any = {"residual": f"{event.residual:.1e}"} if math.isfinite(event.residual) else {}
-                progress.update(task, completed=event.rounds, sent=f"{readable_bytes(event.bytes)} sent", **measured)
+    def listen(entry: Entry) -> None:
+        nonlocal max_rounds, residual
+        event = entry.event
+        if isinstance(event, Started):
+            max_rounds = event.max_rounds
+        elif isinstance(event, Record):
+            # If the residual was not measured, the last one stays.
+            residual = f"{event.residual:.1e}" if math.isfinite(event.residual) else residual
+            where = f"round {event.rounds:,} of a budget of {max_rounds:,}"
+            tell(f"{where}, residual {residual}, {readable_bytes(event.bytes)} sent")
 
-        yield show
+    return listen
