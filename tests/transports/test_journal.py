@@ -63,7 +63,7 @@ def test_records_come_back_in_order_and_more_can_follow(tmp_path):
     written(path)
     journal = opened(path)
     assert contents(journal) == CONTENTS
-    assert journal.past.resumed
+    assert journal.past.instance.start == 2
     journal.append(made(Mark.FRAME, 1, 2, frame("more")))
     journal.close()
     journal.close()
@@ -79,7 +79,7 @@ def test_every_start_is_counted_and_newer_journals_have_greater_identities(tmp_p
     again.close()
     other = opened(tmp_path / "two")
     other.close()
-    assert not first.past.resumed
+    assert first.past.instance.start == 1
     assert (first.past.instance.start, again.past.instance.start, other.past.instance.start) == (1, 2, 1)
     assert again.past.instance.identity == first.past.instance.identity < other.past.instance.identity
     assert again.past.instance.nonce != first.past.instance.nonce

@@ -108,7 +108,7 @@ class Peering:
         self.membership, self.outbox, self.setup, self.clock = membership, outbox, outbox.setup, outbox.clock
         self._random, self._on_statement = random, on_statement
         # Whether an earlier process of this site may have sent rounds that this one has not reached yet.
-        self._resumed = outbox.past.resumed
+        self._resumed = outbox.past.instance.start > 1
         self.streams: dict[int, Stream] = {}
         # Neighbours that are being called.
         self.calling: set[str] = set()
