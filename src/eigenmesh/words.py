@@ -24,10 +24,15 @@ def readable_bytes(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def node_list(ranks: Sequence[int], most: int = 8) -> str:
-    """Ranks for an error message: "node 3", "nodes 3, 5", or the first ``most`` of many."""
-    more = f" and {len(ranks) - most} more" if len(ranks) > most else ""
-    return f"node{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:most]))}{more}"
+def listed(names: Sequence[object], most: int = 10) -> str:
+    """Names for a message: all of them, or the first ``most`` and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
+
+
+def node_list(ranks: Sequence[int]) -> str:
+    """Ranks for an error message: "node 3", "nodes 3, 5", or the first of many."""
+    return f"node{'s' if len(ranks) > 1 else ''} {listed(ranks, 8)}"
 
 
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -187,7 +187,7 @@ class TestErrors:
     def test_label_column(self, tmp_path):
         path = tmp_path / "a.csv"
         path.write_text("a,b\n1,2\n")
-        self.check("has no column 'c'; its first columns are a, b", path, DataError, label_column="c")
+        self.check("has no column 'c'; its columns are a, b", path, DataError, label_column="c")
         self.check("no column 2; give one of 0..1", path, DataError, label_column=2)
         path.write_text("1,2\n")
         self.check("has no names of columns, so no column 'a'", path, DataError, label_column="a")

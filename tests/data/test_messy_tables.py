@@ -168,7 +168,7 @@ REFUSED = {
                       r"line 3 of .*a\.csv, column 1 \('sex'\), is 'm', not one of f, x; add the level at all sites"),
     "id twice": ("id,a\nP1,1\nP2,2\nP1,3\n", {"id_column": "id"}, DataError,
                  r"line 4 of .*a\.csv, column 0 \('id'\), is 'P1', as line 2 .* is; give every sample its own id"),
-    "no such column": (PLAIN, {"drop": "ages"}, DataError, r"has no column 'ages'; its first columns are age, bmi"),
+    "no such column": (PLAIN, {"drop": "ages"}, DataError, r"has no column 'ages'; its columns are age, bmi"),
     "comma late": ("a;b\n" + "1;2\n" * 60 + "1;2,5\n", {}, DataError, r"'2,5' in line 62; .* give decimal=','"),
     "point beside commas": ("a;b\n1,5;2\n1.234;2\n", {"decimal": ","}, DataError, r"'1\.234' in line 3; .*='\.'"),
     "latin-1": ("kjønn,a\n1,2\n".encode("latin-1"), {}, UnreadableFileError, r"not UTF-8 .*encoding='latin-1'"),

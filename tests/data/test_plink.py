@@ -246,7 +246,7 @@ class TestBadFiles:
     def test_strands_that_cannot_be_told_are_a_warning(self, tmp_path):
         variants = [variant._replace(alleles=("C", "G")) for variant in variants_of(5)]
         write_bed(tmp_path / "a", made_up(4, 5), list("abcd"), variants)
-        with pytest.warns(DataWarning, match=r"5 variants of .*a\.bed are A/T or C/G \(rs0, rs1, rs2 \.\.\)"):
+        with pytest.warns(DataWarning, match=r"5 variants of .*a\.bed are A/T or C/G \(rs0, rs1, rs2 and 2 more\)"):
             read_table(tmp_path / "a.bed")
 
     def test_other_alleles_at_another_site_are_named(self, tmp_path):

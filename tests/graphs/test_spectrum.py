@@ -20,9 +20,9 @@ from eigenmesh.graphs import (
     spectrum,
     topology,
 )
-from eigenmesh.graphs.eigenvalues import eccentricities, laplacian_extremes
+from eigenmesh.graphs.eigenvalues import eccentricities
 from eigenmesh.graphs.topologies import TWO_WAY, complete, cycle, grid, hypercube, path, regular, star
-from eigenmesh.graphs.weights import BOTH_WAYS
+from eigenmesh.graphs.weights import BOTH_WAYS, laplacian_extremes
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from eigenmesh.data.block import Block, position_of
 from eigenmesh.data.samples import Partition, whole_count, whole_counts
 from eigenmesh.data.source import HOST, Place, Samples, chunk_bytes
 from eigenmesh.errors import DataError, InputError
-from eigenmesh.words import lookup
+from eigenmesh.words import listed, lookup
 
 # Prepare rows for products: centre, scale, weight, and fill in missing entries.
 
@@ -235,9 +235,7 @@ def _squares_by_column(piece: Samples, values: Array) -> np.ndarray:
 
 def column_labels(columns: Columns, chosen: np.ndarray) -> str:
     """The columns marked True in (d,), by number and name, at most ten."""
-    marked = np.flatnonzero(chosen)
-    more = f" and {len(marked) - 10} more" if len(marked) > 10 else ""
-    return ", ".join(columns.column_label(int(column)) for column in marked[:10]) + more
+    return listed([columns.column_label(column) for column in np.flatnonzero(chosen).tolist()])
 
 
 Missing: TypeAlias = Literal["error", "mean"]

@@ -20,7 +20,7 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, Namespace, as_tensor, namespace, numpy_dtype, on_host, to_numpy
 from eigenmesh.data.split import Rows
 from eigenmesh.errors import DataError, InputError, MissingExtraError, UnknownNameError, import_extra
-from eigenmesh.words import one_line
+from eigenmesh.words import listed, one_line
 
 # Library and device for the samples: NumPy, or PyTorch tensors on a device to which they are moved once.
 
@@ -117,7 +117,6 @@ def _plain(values: np.ndarray) -> np.ndarray:
 
 # A column by its name, or by its number from 0.
 Column: TypeAlias = str | int
-SHOWN_NAMES = 10
 HEADERS = ("auto", "yes", "no")
 NOT_NUMERIC = "leave it out (drop), name it as id_column or label_column, or give its categories"
 
@@ -202,17 +201,14 @@ class TableOptions:
         def position(column: Column) -> int:
             return column_position(column, names, n_columns, where)
 
-        known = (
-            None
-            if self.among is None or names is None
-            else {name.partition("=")[0] for name in self.among} | self.among
-        )
+        among = None if names is None else self.among
+        known = {name.partition("=")[0] for name in among or ()} | (among or frozenset())
         beside = self.id_column, self.label_column, self.weight_column
         found = [None if column is None else position(column) for column in beside]
         left_out = {*map(position, self.drop), *(place for place in found if place is not None)}
         chosen = range(n_columns) if self.columns is None else map(position, self.columns)
         features = [
-            column for column in chosen if column not in left_out and (known is None or (names or ())[column] in known)
+            column for column in chosen if column not in left_out and (among is None or (names or ())[column] in known)
         ]
         if not features:
             raise DataError(f"{where} has no columns left to work with; drop fewer of its {n_columns}.")
@@ -230,8 +226,7 @@ def column_position(column: Column, names: Sequence[str] | None, n_columns: int,
         raise DataError(f"{where} has no names of columns, so no column {column!r}; give its number from 0.")
     found = [place for place, name in enumerate(names) if name == column]
     if not found:
-        listed = ", ".join(names[:SHOWN_NAMES]) + (" .." if len(names) > SHOWN_NAMES else "")
-        raise DataError(f"{where} has no column {column!r}; its first columns are {listed}.")
+        raise DataError(f"{where} has no column {column!r}; its columns are {listed(names)}.")
     if len(found) > 1:
         raise DataError(
             f"{where} has {len(found)} columns {column!r} ({', '.join(map(str, found))}); rename all but one."
@@ -264,8 +259,7 @@ def row_label(where: str, names: Sequence[str] | None, row: int, column: int) ->
 
 def listed_columns(names: Sequence[str]) -> str:
     """Names of columns for a message, at most ten: ``columns 'age', 'bmi' and 7 more``."""
-    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
-    return f"{'column' if len(names) == 1 else 'columns'} {', '.join(map(repr, names[:SHOWN_NAMES]))}{more}"
+    return f"{'column' if len(names) == 1 else 'columns'} {listed(list(map(repr, names)))}"
 
 
 def require_distinct(names: Sequence[str], where: str) -> None:
@@ -483,7 +477,7 @@ def checkable(X: Any, what: str = "X") -> Any:
     if isinstance(X, np.ma.MaskedArray):
         return without_mask(X, what)
     if is_frame(X):
-        FrameColumns.of(X, what).require_numbers()
+        as_source(X, what)
         return X
     _require_array(X, what)
     if isinstance(X, np.ndarray) or scipy.sparse.issparse(X):
@@ -643,9 +637,9 @@ class FrameColumns:
 
     def numbers(self, positions: Sequence[int]) -> np.ndarray:
         """(n, columns) in their common dtype, in float64 if they differ; null becomes NaN."""
-        self._require_exact(positions)
         arrays = [_numbers(self.frame[:, int(column)]) for column in positions]
         self._refuse([column for column, array in zip(positions, arrays, strict=True) if array is None])
+        self._require_exact(positions)
         found = [array for array in arrays if array is not None]
         dtypes = {array.dtype for array in found}
         dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float64)
@@ -655,12 +649,6 @@ class FrameColumns:
             if matrix.dtype == dtype:
                 return matrix
         return np.column_stack([array.astype(dtype, copy=False) for array in found])
-
-    def require_numbers(self) -> None:
-        """Raise for columns that are not numbers, such as dates and words; reads only columns of objects."""
-        kinds = enumerate(self.frame.schema.values())
-        self._refuse([at for at, kind in kinds if not _is_number(kind) and _numbers(self.frame[:, at]) is None])
-        self._require_exact(range(self.n_columns))
 
     def _require_exact(self, columns: Sequence[int]) -> None:
         """Raise if a whole number is too large for float64."""
@@ -674,9 +662,8 @@ class FrameColumns:
     def _refuse(self, columns: Sequence[int]) -> None:
         if columns:
             kinds = list(self.frame.schema.values())
-            listed = ", ".join(f"{self.names[column]!r} ({kinds[column]})" for column in columns[:SHOWN])
-            more = f" and {len(columns) - SHOWN} more" if len(columns) > SHOWN else ""
-            raise DataError(f"{self.where} has columns that are not numbers: {listed}{more}; {MAKE_NUMBERS}.")
+            wrong = listed([f"{self.names[column]!r} ({kinds[column]})" for column in columns], SHOWN)
+            raise DataError(f"{self.where} has columns that are not numbers: {wrong}; {MAKE_NUMBERS}.")
 
     def values(self, position: int) -> np.ndarray:
         return np.asarray(self.frame[:, int(position)].to_numpy())
@@ -690,7 +677,7 @@ def _numbers(series: Any) -> np.ndarray | None:
     import narwhals
 
     kind = series.dtype
-    if not (_is_number(kind) or kind == narwhals.Object):
+    if not (kind.is_numeric() or kind in (narwhals.Boolean, narwhals.Object)):
         return None
     values = np.asarray(series.to_numpy())
     if values.dtype.kind in "biuf":
@@ -705,12 +692,6 @@ def _numbers(series: Any) -> np.ndarray | None:
         return None
     # Lists of equal length would be several columns.
     return found if found is not None and found.ndim == 1 else None
-
-
-def _is_number(kind: Any) -> bool:
-    import narwhals
-
-    return bool(kind.is_numeric() or kind == narwhals.Boolean)
 
 
 # Warnings about columns of a table that are probably not features.

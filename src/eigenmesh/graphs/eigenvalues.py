@@ -7,12 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import networkx as nx
 import numpy as np
 from scipy import sparse
 
 from eigenmesh.errors import GraphError, InputError
-from eigenmesh.graphs.topologies import require_connected
 
 # Distances in a network: its diameter and its centre.
 
@@ -51,8 +49,7 @@ def eccentricities(matrix: np.ndarray | sparse.csr_array) -> np.ndarray:
     bounds.
     """
     # Row j has the nodes that node j sends to.
-    links = sparse.csr_array(matrix.T, copy=True)
-    links.eliminate_zeros()
+    links = sparse.csr_array(matrix.T != 0, dtype=np.float64)
     n_nodes = links.shape[0]
     if n_nodes <= DENSE_NODES or int(np.diff(links.indptr).min()) * DENSE_SHARE >= n_nodes:
         return _eccentricities_of_dense(links)
@@ -68,8 +65,10 @@ def eccentricities(matrix: np.ndarray | sparse.csr_array) -> np.ndarray:
         if not unsettled.size:
             break
         source = unsettled[np.argmin(lower[unsettled]) if search % 2 else np.argmax(upper[unsettled])]
-        to_node = _distances_from(links, source)
-        from_node = to_node if backwards is None else _distances_from(backwards, source)
+        to_node = csgraph.dijkstra(links, indices=source, unweighted=True).astype(np.int32)
+        from_node = to_node
+        if backwards is not None:
+            from_node = csgraph.dijkstra(backwards, indices=source, unweighted=True).astype(np.int32)
         lower = np.maximum(lower, np.maximum(from_node, to_node.max() - to_node))
         upper = np.minimum(upper, to_node.max() + from_node)
     return upper
@@ -92,20 +91,6 @@ def _eccentricities_of_dense(links: sparse.csr_array) -> np.ndarray:
             # Nodes that reach each other have equal rows here.
             raise _not_connected(n_nodes, len(np.unique(reached * reached.T, axis=0)))
     return farthest
-
-
-def _distances_from(links: sparse.csr_array, source: int) -> np.ndarray:
-    """Number of links from the source to each node, (M,), by pointer doubling on the tree of a search."""
-    from scipy.sparse import csgraph
-
-    _, ancestors = csgraph.breadth_first_order(links, source)
-    distances = np.ones(len(ancestors), dtype=np.int32)
-    distances[source], ancestors[source] = 0, source
-    # The ancestor of the ancestor is twice as far away, so the step doubles each time.
-    while (ancestors != source).any():
-        distances += distances[ancestors]
-        ancestors = ancestors[ancestors]
-    return distances
 
 
 Matrix: TypeAlias = np.ndarray | sparse.csr_array
@@ -168,7 +153,7 @@ def spectrum(matrix: Matrix, distances: tuple[int, int] | None = None) -> Spectr
         raise GraphError(f"the matrix has shape {matrix.shape}; a spectrum needs a square matrix.")
     if not np.isfinite(matrix.data if sparse.issparse(matrix) else matrix).all():
         raise GraphError("the matrix has NaN or infinity; a spectrum needs finite entries.")
-    second, smallest = _ends(matrix) if is_symmetric(matrix) else _complex_ends(sparse.csr_array(matrix))
+    second, smallest = ends(matrix) if is_symmetric(matrix) else _complex_ends(sparse.csr_array(matrix))
     return Spectrum(second, smallest, *(distances or diameter_and_centre(matrix)))
 
 
@@ -198,28 +183,7 @@ def rounds_to_average(spectrum: Spectrum, accuracy: float) -> int:
     return math.ceil(math.log(accuracy) / math.log(spectrum.beta))
 
 
-def laplacian_extremes(graph: nx.Graph) -> tuple[float, float]:
-    """Smallest and largest eigenvalue (l_2, l_M) of the Laplacian L besides the 0 of the constant vectors.
-
-    Computed from I - L / max degree, whose eigenvalues are in [-1, 1], or (0, 0) for M = 1.
-
-    Parameters
-    ----------
-    graph : networkx.Graph
-        A connected graph whose links go both ways.
-    """
-    require_connected(graph)
-    if graph.number_of_nodes() == 1:
-        return 0.0, 0.0
-    adjacency = nx.to_scipy_sparse_array(graph, weight=None, dtype=np.float64, format="csr")
-    degrees = adjacency.sum(axis=1)
-    largest_degree = float(degrees.max())
-    averaging = (adjacency + sparse.diags_array(largest_degree - degrees)) / largest_degree
-    second, smallest = _ends(averaging.tocsr())
-    return largest_degree * (1.0 - second), largest_degree * (1.0 - smallest)
-
-
-def _ends(matrix: Matrix) -> tuple[float, float]:
+def ends(matrix: Matrix) -> tuple[float, float]:
     """Largest and smallest eigenvalue on the complement of the constant vectors."""
     if matrix.shape[0] == 1:
         return 0.0, 0.0
@@ -240,8 +204,8 @@ def _complex_ends(links: sparse.csr_array) -> tuple[float, float]:
 
         start = np.random.default_rng(0).standard_normal(links.shape[0])
         settings = {"v0": start, "return_eigenvectors": False}
-        ends = [sparse_linalg.eigs(links, k=k, which=which, **settings) for k, which in ((3, "LM"), (1, "SR"))]
-        values = np.concatenate(ends)
+        found = [sparse_linalg.eigs(links, k=k, which=which, **settings) for k, which in ((3, "LM"), (1, "SR"))]
+        values = np.concatenate(found)
     others = np.delete(values, np.argmin(np.abs(values - 1.0)))
     return float(np.abs(others).max()), float(others.real.min())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import operator
 import os
@@ -17,7 +16,7 @@ from typing import Any
 import networkx as nx
 
 from eigenmesh.errors import GraphError, UnreadableFileError, file_errors
-from eigenmesh.words import lookup
+from eigenmesh.words import listed, lookup
 
 # Graphs from networkx or from a file, and checks of a graph.
 
@@ -142,8 +141,7 @@ def _require_strongly_connected(graph: nx.DiGraph) -> None:
 
 def _some(graph: nx.Graph, nodes: Collection[Hashable]) -> str:
     """Names of the first few nodes."""
-    names = [str(graph.nodes[node].get("name", node)) for node in itertools.islice(nodes, NAMED_IN_MESSAGES)]
-    return ", ".join(names) + (f" and {len(nodes) - len(names)} more" if len(nodes) > len(names) else "")
+    return listed([graph.nodes[node].get("name", node) for node in nodes], NAMED_IN_MESSAGES)
 
 
 def _read_text(path: Path) -> str:

@@ -19,15 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from eigenmesh.errors import GraphError
-from eigenmesh.graphs.eigenvalues import (
-    Matrix,
-    Spectrum,
-    diameter_and_centre,
-    is_symmetric,
-    is_two_way,
-    laplacian_extremes,
-    spectrum,
-)
+from eigenmesh.graphs.eigenvalues import Matrix, Spectrum, diameter_and_centre, ends, is_symmetric, is_two_way, spectrum
 from eigenmesh.graphs.topologies import circle_picture, graph_of, require_both_ways, require_connected, require_simple
 from eigenmesh.words import canonical_name, html_paragraphs
 
@@ -341,6 +333,26 @@ def best_constant(graph: nx.Graph) -> Weights:
     if links.shape[0] == 1:
         return _completed(links, graph)
     return _completed(links * (2.0 / sum(laplacian_extremes(graph))), graph)
+
+
+def laplacian_extremes(graph: nx.Graph) -> tuple[float, float]:
+    """Smallest and largest eigenvalue (l_2, l_M) of the Laplacian L besides the 0 of the constant vectors.
+
+    Computed from I - L / max degree, whose eigenvalues are in [-1, 1], or (0, 0) for M = 1.
+
+    Parameters
+    ----------
+    graph : networkx.Graph
+        A connected graph whose links go both ways.
+    """
+    require_connected(graph)
+    links = adjacency(graph)
+    degrees = links.sum(axis=1)
+    largest = float(degrees.max())
+    if not largest:
+        return 0.0, 0.0
+    second, smallest = ends(sparse.csr_array(links + sparse.diags_array(largest - degrees)) / largest)
+    return largest * (1.0 - second), largest * (1.0 - smallest)
 
 
 def push(graph: nx.Graph) -> Weights:

@@ -12,10 +12,11 @@ import numpy as np
 
 from eigenmesh.atomic_write import replacing
 from eigenmesh.data.block import MatrixColumns, Table, as_weights, require_distinct_ids, table_of
-from eigenmesh.data.formats.hdf5 import SHOWN, NamedArray, dense_rows, open_hdf5, sparse_rows
+from eigenmesh.data.formats.hdf5 import NamedArray, dense_rows, open_hdf5, sparse_rows
 from eigenmesh.data.source import Column, Source, TableOptions
 from eigenmesh.errors import DataError, UnreadableFileError
 from eigenmesh.model import Model
+from eigenmesh.words import listed
 
 
 def read_h5ad(file: Path, options: TableOptions) -> Table:
@@ -33,7 +34,7 @@ def read_anndata(content: Any, file: Path, options: TableOptions) -> Table:
         fix = "write it with adata.write_h5ad or adata.write_zarr"
         raise UnreadableFileError(f"{file} is not an AnnData file with obs, var and X; {fix}.")
     if options.layer is not None and options.layer not in layers:
-        have = ", ".join(sorted(layers)[:SHOWN]) or "none"
+        have = listed(sorted(layers)) or "none"
         raise UnreadableFileError(f"{file} has no layer {options.layer!r}; it has {have}.")
     ids, genes = index_of(content["obs"], file, "obs"), index_of(content["var"], file, "var")
     source = _matrix(content["X"] if options.layer is None else layers[options.layer], tuple(genes.tolist()), file)
@@ -87,7 +88,7 @@ def index_of(frame: Any, file: Path, what: str) -> np.ndarray:
 def _column(obs: Any, name: Column, file: Path) -> np.ndarray:
     columns = sorted(column for column in obs if column != obs.attrs["_index"])
     if name not in columns:
-        raise DataError(f"{file} has no column {name!r} in obs; it has {', '.join(columns[:SHOWN]) or 'none'}.")
+        raise DataError(f"{file} has no column {name!r} in obs; it has {listed(columns) or 'none'}.")
     return _values(obs[name])
 
 

@@ -12,8 +12,7 @@ import scipy.sparse
 from eigenmesh.data.block import MatrixColumns, Table, table_of
 from eigenmesh.data.source import Samples, StoredRows, TableOptions
 from eigenmesh.errors import UnreadableFileError, import_extra
-
-SHOWN = 10
+from eigenmesh.words import listed
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +88,7 @@ def read_hdf5(file: Path, options: TableOptions) -> Table:
     content.visititems(lambda name, item: found.update({name: item} if len(getattr(item, "shape", ())) == 2 else {}))
     name = options.layer or (next(iter(found)) if len(found) == 1 else None)
     if name is None or name.strip("/") not in found:
-        have = ", ".join(sorted(found)[:SHOWN]) or "none"
+        have = listed(sorted(found)) or "none"
         asked = "several datasets, or none" if name is None else f"no dataset {name!r}"
         raise UnreadableFileError(f"{file} has {asked} of samples and features; name one by layer. It has {have}.")
     return table_of(MatrixColumns(dense_rows(NamedArray(found[name.strip("/")], file)), str(file)), options, str(file))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from eigenmesh.data.source import TableOptions
 from eigenmesh.data.split import Rows
 from eigenmesh.errors import DataError, UnreadableFileError, import_extra, warn_user
 from eigenmesh.model import Model
+from eigenmesh.words import listed
 
 # Genotypes: copies of an allele from files that store one variant after another, read on request.
 
@@ -102,9 +104,8 @@ def genotype_table(
     """Table of a file: one row per sample, whose names are the ids, and one column per variant."""
     ambiguous = [variant.name for variant in variants if set(variant.alleles) in AMBIGUOUS]
     if ambiguous:
-        some = f"{', '.join(ambiguous[:3])}{' ..' if len(ambiguous) > 3 else ''}"
         fix = "make sure that all sites read the same strand, or leave them out with plink2 --exclude"
-        warn_user(f"{len(ambiguous)} variants of {path} are A/T or C/G ({some}); {fix}.")
+        warn_user(f"{len(ambiguous)} variants of {path} are A/T or C/G ({listed(ambiguous, 3)}); {fix}.")
     flipped = np.array([variant.counted != variant.alleles[0] for variant in variants], dtype=bool)
     source = Genotypes(file, flipped, tuple(variant.feature for variant in variants))
     table = table_of(MatrixColumns(source, str(path)), options, str(path))
@@ -114,8 +115,7 @@ def genotype_table(
 def checked_samples(names: Sequence[str], where: object) -> Sequence[str]:
     """The names; raises if one occurs twice."""
     if len(set(names)) < len(names):
-        seen: set[str] = set()
-        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        twice, _ = Counter(names).most_common(1)[0]
         raise DataError(f"{where} has the sample {twice!r} twice; give every sample its own name.")
     return names
 
