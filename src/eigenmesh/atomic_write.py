@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from eigenmesh.errors import InputError, UnreadableFileError
+from eigenmesh.errors import InputError, UnreadableFileError, file_errors
 
 
 def require_writable(path: str | os.PathLike[str]) -> Path:
@@ -25,11 +25,8 @@ def require_writable(path: str | os.PathLike[str]) -> Path:
         raise UnreadableFileError(f"cannot write {path}: it is a folder; give a file name.")
     if not folder.is_dir():
         raise UnreadableFileError(f"cannot write {path}: there is no folder {folder}; make it first.")
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise UnreadableFileError(f"cannot write {path}: {error.strerror}; choose another folder.") from error
+    with file_errors(f"cannot write {path}", "choose another folder"), tempfile.NamedTemporaryFile(dir=folder):
+        pass
     if path.exists() and not os.access(path, os.W_OK):
         raise UnreadableFileError(f"cannot write {path}: permission denied; choose another name.")
     return path
@@ -107,9 +104,10 @@ def save_json(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     save_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
-def save_text(path: str | os.PathLike[str], text: str) -> None:
+def save_text(path: str | os.PathLike[str], text: str) -> Path:
     """Write a text file in UTF-8, completely or not at all."""
     write_atomically(Path(path), lambda file: file.write(text.encode()))
+    return Path(path)
 
 
 @dataclass(frozen=True)

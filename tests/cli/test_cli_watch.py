@@ -63,12 +63,6 @@ def test_a_report_that_cannot_be_written_is_named_before_any_work(call, words, n
     assert [path.name for path in tmp_path.iterdir()] == ["e.jsonl"]
 
 
-def test_a_live_fit_names_its_page_and_ends(call):
-    done = call("fit", "digits", "-k", 2, "--nodes", 3, "--live")
-    assert done.exit_code == 0, done.output
-    assert re.search(r"watch it at http://127\.0\.0\.1:\d+/\?token=\S{20,}", done.output)
-
-
 def kinds(events):
     return [event["kind"] for event in events]
 
@@ -76,9 +70,8 @@ def kinds(events):
 def test_a_stream_has_a_page_of_all_its_fits(call, samples, tmp_path):
     np.save(tmp_path / "all.npy", samples)
     words = ("fit", "all.npy", "--stream", "--batch-rows", 80, "-k", 2, "--nodes", 3, "--events", "e.jsonl")
-    done = call(*words, "--report", "run.html", "--json", "run.json", "--live")
+    done = call(*words, "--report", "run.html", "--json", "run.json")
     assert done.exit_code == 0, done.output
-    assert "watch it at http://127.0.0.1:" in done.output
     run, numbers = run_of((tmp_path / "run.html").read_text()), json.loads((tmp_path / "run.json").read_text())
     told = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text().splitlines()]
     assert kinds(run["events"]) == kinds(told)
@@ -90,13 +83,6 @@ def test_a_stream_has_a_page_of_all_its_fits(call, samples, tmp_path):
     # The network is the same in all of them, and in the file once.
     assert ["nodes" in event for event in run["events"] if event["kind"] == "started"] == [True, False, False]
     assert run["components"]["bounds"] == numbers["error_bounds"]
-
-
-def test_a_launched_fit_shows_its_page(call):
-    words = ("fit", "digits", "-k", 2, "--topology", "cycle", "--quiet", "--live")
-    done = call("launch", "--transport", "threads", "--nodes", 3, "--", *words)
-    assert done.exit_code == 0, done.output
-    assert "watch it at http://127.0.0.1:" in done.output
 
 
 def test_a_simulation_is_shown_in_virtual_seconds(call, tmp_path):

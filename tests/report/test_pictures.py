@@ -136,12 +136,6 @@ def test_convergence_picture_without_the_truth_has_no_line_for_it(weights):
     assert "(max rounds)" in legend
 
 
-def test_convergence_picture_marks_shortened_steps(result):
-    halved = [r._replace(step_size=1.0 if r.iteration < 40 else 0.5) for r in result.history]
-    (axes,) = convergence_picture(replace(result, history=tuple(halved)), TOL).axes
-    assert line_of(axes, "step shortened (once)")[0].tolist() == [halved[39].rounds]
-
-
 def test_convergence_picture_survives_an_empty_history_and_no_gaps(result, tmp_path):
     certificate = replace(result.certificate, gaps=np.full(3, np.inf))
     figure = convergence_picture(replace(result, history=(), certificate=certificate), TOL)

@@ -90,8 +90,9 @@ def shows(page, text):
 
 def test_a_fit_as_it_goes_and_its_report(browser, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["eigenmesh", "demo"])
-    CliRunner().invoke(app, ["demo", "-k", "3", "--nodes", "8", "--out", "demo.png"], catch_exceptions=False)
+    monkeypatch.setattr("sys.argv", ["eigenmesh", "fit"])
+    words = ["fit", "digits", "-k", "3", "--nodes", "8", "--seed", "0", "--report", "fit.html"]
+    CliRunner().invoke(app, words, catch_exceptions=False)
     X = np.random.default_rng(0).standard_normal((80, 6)) * [5, 4, 3, 1, 1, 1]
     feed = Feed()
     with PageServer(feed, "Eight nodes") as server, opened(browser, server.address) as page:
@@ -115,7 +116,7 @@ def test_a_fit_as_it_goes_and_its_report(browser, tmp_path, monkeypatch):
         server.feed.close()
         page.wait_for_selector("body[data-ended=true]")
     for width, scheme in LOOKS:
-        with opened(browser, (tmp_path / "demo.html").as_uri(), width, scheme) as page:
+        with opened(browser, (tmp_path / "fit.html").as_uri(), width, scheme) as page:
             assert state(page).startswith("Done")
             assert page.locator("#components canvas").count() == 3
             assert "eigenmesh" in page.inner_text("#repeat")
@@ -147,15 +148,13 @@ def test_a_notebook_shows_the_page_in_a_frame(browser, tmp_path):
     page.close()
 
 
-# What `eigenmesh fit --live --events run.jsonl` does with a solver that never ends.
+# What `eigenmesh fit --events run.jsonl` does with a solver that never ends.
 ENDLESS_FIT = """
 import itertools, time
 from pathlib import Path
-from eigenmesh.cli.messages import Messages
-from eigenmesh.events import Record, Started
+from eigenmesh.events import Record, Started, event_log
 
-messages = Messages.of(live=True)
-with messages.page("Endless") as feed, messages.log(Path("run.jsonl"), feed) as log:
+with event_log(Path("run.jsonl")) as log:
     log.emit(Started("oi", "tree", ("a", "b"), (("a", "b"),), 9, 1, 1e-3, 1000))
     for n in itertools.count(1):
         log.emit(Record(n, n, n, n, n, residual=1.0))
@@ -165,14 +164,18 @@ with messages.page("Endless") as feed, messages.log(Path("run.jsonl"), feed) as 
 
 @contextmanager
 def endless_fit(folder):
-    """A fit in a process of its own, which serves its page and writes its events to run.jsonl; and the address."""
-    command = [sys.executable, "-c", ENDLESS_FIT]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    """A fit in a process of its own, which writes its events to run.jsonl; and the address of a page that shows it."""
+    command, feed, stop = [sys.executable, "-c", ENDLESS_FIT], Feed(), threading.Event()
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) as process:
+        reading = threading.Thread(target=follow, args=(folder / "run.jsonl", feed, stop, lambda last: None))
+        reading.start()
         try:
-            yield process, next(filter(None, map(re.compile(r"http://\S+").search, process.stderr)))[0]
+            with PageServer(feed, "Endless") as server:
+                yield process, server.address
         finally:
+            stop.set()
+            reading.join()
             process.kill()
-            process.stderr.close()
 
 
 def told(page):
@@ -190,27 +193,22 @@ def reported(browser, folder):
 
 @pytest.mark.slow
 def test_a_fit_that_is_killed_is_said_to_be_lost(browser, tmp_path):
-    with endless_fit(tmp_path) as (process, address):
-        # Without a look at the console: the browser notes there that nobody answers.
-        page = browser.new_page()
-        page.set_default_timeout(LIMIT_MS)
-        page.goto(address)
+    with endless_fit(tmp_path) as (process, address), opened(browser, address) as page:
         shows(page, "Running: round")
         page.wait_for_selector('#heard:has-text("Last event")')
         assert reported(browser, tmp_path)[0].startswith("Running: round")
         process.kill()
         process.wait()
-        shows(page, "The run is lost: nothing was heard from its process since")
+        shows(page, "The run is lost: its process has ended without saying why.")
         assert "It had reached round" in state(page)
         assert page.inner_text("#why") == "Start it again: a fit begins anew."
-        page.close()
     lost, _, heard = reported(browser, tmp_path)
     assert lost.startswith("The run is lost: its process has ended without saying why. It had reached round")
     assert "before this page was written" in heard
     feed, stop = Feed(), threading.Event()
     reading = threading.Thread(target=follow, args=(tmp_path / "run.jsonl", feed, stop, lambda last: None))
     reading.start()
-    with PageServer(feed, "Lost", apart=True) as server, opened(browser, server.address) as page:
+    with PageServer(feed, "Lost") as server, opened(browser, server.address) as page:
         shows(page, "The run is lost: its process has ended without saying why.")
         no_serious_finding(page)
         stop.set()

@@ -111,11 +111,11 @@ def _write(
 ) -> list[Path]:
     # Centralised methods send nothing, so they are left out where the axis counts bytes.
     lines: list[Line] = [line_of(m, [c], cost) for m, c in curves if not (cost == "bytes" and m.centralised)]
-    save_text(folder / COSTS, costs_csv([(problem.name, rows)]))
-    save_text(folder / ERRORS, lines_csv([(problem.name, lines)], cost))
+    written = [save_text(folder / COSTS, costs_csv([(problem.name, rows)]))]
+    written.append(save_text(folder / ERRORS, lines_csv([(problem.name, lines)], cost)))
     about = f"{problem.topology}, {problem.shards.n_nodes} nodes, {problem.split} split"
     figure = errors_picture([Axis(problem.name, about, lines, cost)])
-    return [folder / COSTS, folder / ERRORS, *(save_picture(figure, folder / name) for name in PICTURES if lines)]
+    return [*written, *(save_picture(figure, folder / name) for name in PICTURES if lines)]
 
 
 def parse_methods(text: str) -> list[Method]:

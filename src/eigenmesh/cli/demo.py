@@ -87,11 +87,11 @@ def demo_of_nodes(messages: Messages, picture: Path, report: Path) -> bool:
         outputs = replace(outputs, picture=None)
     request = Request.parse(n_components=N_COMPONENTS, solver="block-krylov", random_state=0)
     problem = Spread("erdos_renyi", N_NODES).of_words(["digits"])
-    truth = _pooled_eigenvectors(load("digits").X, N_COMPONENTS)
-    return carry_out(messages, outputs, None, request, problem, {}, truth)
+    truth = pooled_eigenvectors(load("digits").X, N_COMPONENTS)
+    return carry_out(messages, outputs, request, problem, {}, truth)
 
 
-def _pooled_eigenvectors(samples: np.ndarray, n_components: int) -> np.ndarray:
+def pooled_eigenvectors(samples: np.ndarray, n_components: int) -> np.ndarray:
     """The components of the pooled images, which no node can compute alone: (d, K)."""
     vectors = np.linalg.eigh(np.cov(samples, rowvar=False))[1]
     return np.ascontiguousarray(vectors[:, ::-1][:, :n_components])
@@ -200,7 +200,7 @@ class _Sites:
 
     def compare(self) -> bool:
         """Print a table that compares every site's result with the components of the pooled samples."""
-        vectors = _pooled_eigenvectors(self.samples, COMPONENTS)
+        vectors = pooled_eigenvectors(self.samples, COMPONENTS)
         rows, largest = [], 0.0
         for name in self.names:
             numbers = json.loads((self.folder / name / "out" / "result.json").read_text())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from eigenmesh.cli.messages import Messages, note_node
 from eigenmesh.cli.output import STANDARD_OUTPUT, Outputs, facts_of, of_node, title_of, wait_until_all_have_written
 from eigenmesh.cli.process import NOT_CONVERGED
 from eigenmesh.errors import InputError
-from eigenmesh.events import Entry, Listener
+from eigenmesh.events import Entry
 from eigenmesh.fitting import PARTITIONS, Fit, NodeData, Prepared, Request, Spread, fit_numbers, planned, prepare
 from eigenmesh.fitting import fit as run_fit
 from eigenmesh.fitting.problem import is_one_table
@@ -39,7 +38,6 @@ def fit(
     plot: options.PictureFile = None,
     events: options.EventsFile = None,
     report: options.ReportFile = None,
-    live: options.Live = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Find the principal components of data that are spread over nodes.
@@ -65,7 +63,7 @@ def fit(
 
     - `eigenmesh fit months/ --stream --nodes 8 --forgetting 0.99`
     """
-    messages = Messages.of(quiet, machine_output=json_file == STANDARD_OUTPUT, live=live)
+    messages = Messages.of(quiet, machine_output=json_file == STANDARD_OUTPUT)
     outputs = Outputs(out, json_file, plot, events, report)
     outputs.check(data)
     if transport is None and outputs.has_rank:
@@ -92,47 +90,26 @@ def fit(
 
     about: dict[str, Any] = {"transport": None if engine is None else engine.name}
     if engine is None:
-        converged = _with_page(messages, outputs, request, read(), about)
+        converged = carry_out(messages, outputs, request, read(), about)
     elif engine.run_nodes is not None:
-        converged = _at_every_node(engine.run_nodes, messages, outputs, request, read(), about)
+        shared = read()
+
+        def node(link: Transport) -> bool:
+            return carry_out(*of_node(link, messages, outputs), request, shared.at_node(link), about)
+
+        converged = engine.run_nodes(shared.shards.n_nodes, node)[0]
     else:
         with transport_by_name(engine.name, device=method["device"]) as link:
             note_node(link.rank)
             messages, outputs = of_node(link, messages, outputs)
-            converged = _with_page(messages, outputs, request, read(link), about)
+            converged = carry_out(messages, outputs, request, read(link), about)
     if not converged:
         raise typer.Exit(NOT_CONVERGED)
-
-
-def _at_every_node(
-    run_nodes: Callable[..., list[bool]],
-    messages: Messages,
-    outputs: Outputs,
-    request: Request,
-    data: NodeData,
-    about: dict[str, Any],
-) -> bool:
-    """Run all nodes in this process, each with its own samples; True if node 0 converged."""
-
-    # The page is served from this thread, because only the main thread receives Ctrl-C, which ends it.
-    with messages.page(title_of(data)) as page:
-
-        def node(link: Transport) -> bool:
-            seen = page if link.rank == 0 else None
-            return carry_out(*of_node(link, messages, outputs), seen, request, data.at_node(link), about)
-
-        return run_nodes(data.shards.n_nodes, node)[0]
-
-
-def _with_page(messages: Messages, outputs: Outputs, request: Request, data: NodeData, about: dict[str, Any]) -> bool:
-    with messages.page(title_of(data)) as page:
-        return carry_out(messages, outputs, page, request, data, about)
 
 
 def carry_out(
     messages: Messages,
     outputs: Outputs,
-    page: Listener | None,
     request: Request,
     data: NodeData,
     about: dict[str, Any],
@@ -148,10 +125,10 @@ def carry_out(
     messages.print(facts_table({**facts, **(_method(prepared) if truth is None else {})}))
     entries: list[Entry] = []
     keep = None if outputs.report is None else entries.append
-    watched = page is not None or keep is not None or outputs.events is not None
+    watched = keep is not None or outputs.events is not None
     # A forecast that costs little, if all nodes are in this process.
     forecast = planned(request, data) if watched and data.transport is None else None
-    with messages.log(outputs.events, page, keep) as log:
+    with messages.log(outputs.events, keep) as log:
         if forecast is not None:
             log.emit(forecast)
         fitted = run_fit(prepared, events=log, reference=truth)

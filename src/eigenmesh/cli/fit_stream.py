@@ -99,8 +99,8 @@ def fit_stream(
             data, given["transport"] = [with_rank(data[0], link.rank)], link
         elif engine is not None:
             given["transport"] = engine.name
-        page, entries = stack.enter_context(messages.page(TITLE)), list[Entry]()
-        with event_log(outputs.events, page, None if outputs.report is None else entries.append) as events:
+        entries: list[Entry] = []
+        with event_log(outputs.events, None if outputs.report is None else entries.append) as events:
             pca = StreamingPCA(**given, on_event=lambda entry: events.emit(entry.event))
             by_label = isinstance(spread.rule(), LabelSplit)
             for batch in batches_of(data, table, batch_rows):

@@ -49,7 +49,7 @@ def launch(words: Words, nodes: NodesToStart = 4, transport: TransportToStart = 
 
     - `eigenmesh launch --nodes 4 --transport torch -- fit site-{rank}.npy --out pca.npz`
 
-    - `eigenmesh launch -- fit digits --live`
+    - `eigenmesh launch -- fit digits --events run.jsonl`, with `eigenmesh watch run.jsonl` at the same time
 
     - `eigenmesh launch --nodes 5 --transport threads -- fit samples.npy --topology cycle`
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from eigenmesh.fitting import Fit
-    from eigenmesh.report.page import Feed
 
 
 # Seconds between two lines of progress if the output is not a terminal.
@@ -70,13 +68,12 @@ class Messages:
     results: Console
     notices: Console
     quiet: bool = False
-    live: bool = False
 
     @classmethod
-    def of(cls, quiet: bool = False, machine_output: bool = False, live: bool = False) -> Messages:
+    def of(cls, quiet: bool = False, machine_output: bool = False) -> Messages:
         """Messages of a command; with ``machine_output``, standard output is reserved for JSON."""
         notices = Console(stderr=True, highlight=False)
-        return cls(notices if machine_output else Console(highlight=False), notices, quiet, live)
+        return cls(notices if machine_output else Console(highlight=False), notices, quiet)
 
     @classmethod
     def silent(cls) -> Messages:
@@ -149,24 +146,6 @@ class Messages:
         """A log of events that shows the progress of a run, and writes the events to ``path`` and to the listeners."""
         with self.telling("fitting") as tell, event_log(path, rounds_told(tell), *listeners) as log:
             yield log
-
-    @contextmanager
-    def page(self, title: str) -> Iterator[Feed | None]:
-        """With ``live``, serve a page and yield its feed; in a terminal the page stays after the run, until Ctrl-C."""
-        if not self.live:
-            yield None
-            return
-        # Imported only here: commands without a page, above all a peer, should not load a web server.
-        from eigenmesh.report.page import Feed, PageServer
-
-        feed = Feed()
-        with PageServer(feed, title) as server:
-            self.alert(f"watch it at {server.address}", style="bold")
-            yield feed
-            if self.notices.is_terminal:
-                self.alert("the page stays until Ctrl-C.", style="bold")
-                with suppress(KeyboardInterrupt):
-                    threading.Event().wait()
 
 
 def _is_line(content: RenderableType, console: Console) -> bool:

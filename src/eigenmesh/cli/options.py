@@ -129,9 +129,8 @@ NumbersFile = Annotated[
     str | None, option(OUTPUT, "FILE|-", "Write certificate, cost and settings; - to print.", "--json")
 ]
 PictureFile = Annotated[Path | None, option(OUTPUT, "FILE", "Draw a picture: .png, .svg, .pdf.", "--plot")]
-EventsFile = Annotated[Path | None, option(OUTPUT, "FILE.jsonl", "Write all events, one per line.", "--events")]
+EventsFile = Annotated[Path | None, option(OUTPUT, "FILE.jsonl", "Write all events; watch shows them.", "--events")]
 ReportFile = Annotated[Path | None, option(OUTPUT, "FILE.html", "Write a page that shows the whole run.", "--report")]
-Live = Annotated[bool, option(OUTPUT, None, "Serve a page that shows the run live.", "--live")]
 AsJson = Annotated[bool, option(OUTPUT, None, "Print the results as JSON instead.", "--json")]
 Quiet = Annotated[bool, option(OUTPUT, None, "Print only warnings and errors.", "--quiet", "-q")]
 

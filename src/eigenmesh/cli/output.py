@@ -19,7 +19,7 @@ from eigenmesh import __version__
 from eigenmesh.atomic_write import require_writable, save_json, save_text
 from eigenmesh.cli.messages import Messages
 from eigenmesh.data import FeatureShards
-from eigenmesh.errors import InputError, UnreadableFileError
+from eigenmesh.errors import InputError, file_errors
 from eigenmesh.events import Entry
 from eigenmesh.fitting import Fit, NodeData, model_of
 from eigenmesh.fitting.problem import RANK, has_rank, with_rank
@@ -37,10 +37,8 @@ MOST_COMPONENTS, MOST_LOADINGS, MOST_POINTS = 12, 10, 1500
 
 def make_folder(folder: Path) -> Path:
     """Create a folder for output and its parents; it may exist."""
-    try:
+    with file_errors(f"cannot create the folder {folder}", "choose another"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnreadableFileError(f"cannot create the folder {folder}: {error.strerror}; choose another.") from error
     return folder
 
 
@@ -191,8 +189,7 @@ def save_page(path: Path, title: str, entries: Sequence[Entry], drawn: Sequence[
     python = platform.python_version()
     versions = f"eigenmesh {__version__}, Python {python}, NumPy {np.__version__}, SciPy {scipy.__version__}."
     repeat = {"commands": [shlex.join(["eigenmesh", *sys.argv[1:], *drawn])], "versions": versions}
-    save_text(path, report_page(title, entries, repeat=repeat, **about))
-    return path
+    return save_text(path, report_page(title, entries, repeat=repeat, **about))
 
 
 def components_of(model: Model, bounds: Sequence[float], shape: tuple[int, int] | None = None) -> dict[str, Any]:

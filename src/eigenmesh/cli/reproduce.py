@@ -206,12 +206,9 @@ def _write(out: Path, what: str, chapters: Sequence[Chapter], about: dict[str, s
             f"{name}-costs.csv": claims.costs_csv((result.panel.title, result.rows) for result in made),
             f"{name}-errors.csv": claims.lines_csv(((result.panel.title, result.lines) for result in made), "rounds"),
         }
-        for file_name, text in texts.items():
-            save_text(out / file_name, text)
-            written.append(out / file_name)
+        written += [save_text(out / file_name, text) for file_name, text in texts.items()]
     title = OWN[what][0] if what in OWN else "The experiments of the FAST-PCA paper, run again"
-    save_text(out / f"{what}.html", pages.experiments_page(title, chapters, about))
-    return [*written, out / f"{what}.html"]
+    return [*written, save_text(out / f"{what}.html", pages.experiments_page(title, chapters, about))]
 
 
 def _draw(out: Path, chapter: Chapter, made: Sequence[PanelResult]) -> list[Path]:
@@ -248,9 +245,7 @@ def reproduce_streaming(messages: Messages, out: Path, trials: int, seed: int, q
     for unit in streams.STREAM_UNITS:
         lines = [(title, [claims.line_of(row.method, row.curves, unit) for row in rows]) for title, rows in parts]
         texts[f"streaming-{unit}.csv"] = claims.lines_csv(lines, unit)
-    for name, text in texts.items():
-        save_text(out / name, text)
-        written.append(out / name)
+    written += [save_text(out / name, text) for name, text in texts.items()]
     for result in results:
         messages.print(figures.streaming_table(result))
     for path in written:

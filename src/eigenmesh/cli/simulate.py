@@ -26,7 +26,7 @@ from eigenmesh.rehearsal.simulation import Simulated
 from eigenmesh.rehearsal.simulation import simulate as run_in_virtual_time
 from eigenmesh.report import save_picture
 from eigenmesh.report.tables import facts_table, new_table
-from eigenmesh.solvers import AT_OWN_PACE, SOLVERS, BlockKrylov, Solver
+from eigenmesh.solvers import AT_OWN_PACE, SOLVERS, Solver
 from eigenmesh.words import one_line, readable_bytes
 
 DEFAULT_SOLVERS = "block-krylov,tracked-subspace,deadlines,asynchronous"
@@ -36,8 +36,6 @@ SOLVERS_HELP = (
 )
 SolverNames = Annotated[str, option(METHOD, "NAME,...", SOLVERS_HELP, "--solvers")]
 MOST_ROUNDS = 20_000
-# Added to the name of a solver in the last sentence.
-REMARKS = {BlockKrylov.name: " (which needs every link of a tree)"}
 
 
 def simulate(
@@ -126,7 +124,7 @@ def in_order(found: dict[str, Simulated]) -> str:
     """A sentence that lists the certified solvers, the quickest first."""
     certified = {name: each for name, each in found.items() if each.result is not None and each.result.converged}
     order = sorted(certified, key=lambda name: certified[name].seconds)
-    words = (f"{name}{REMARKS.get(name, '')} in {_seconds(certified[name].seconds)}" for name in order)
+    words = (f"{name} in {_seconds(certified[name].seconds)}" for name in order)
     return f"Certified under these conditions, the quickest first: {', '.join(words) or 'none'}."
 
 

@@ -251,12 +251,7 @@ def _findings(found: RunSummary) -> list[str]:
         lines.append(f"The largest message had {size}: {kind} to {to}.")
     if found.again.messages:
         lines.append(f"{found.again.messages:,} messages were sent again after a link had broken.")
-    if not found.sample_shaped:
-        lines.append(f"No message had the shape of samples ({found.n_samples:,} rows of {found.n_features:,}).")
-    if not found.covariance_shaped:
-        lines.append(f"No message had the shape of a {matrix} ({d} x {d}).")
-    if found.by_columns and not found.loading_shaped:
-        lines.append(f"No message had the shape of loadings of this site's {found.n_features:,} columns.")
+    lines += [f"No message had the shape of {what}." for times, what in _telling_shapes(found) if not times]
     if found.masked:
         return lines + _learned(found)
     most = max((count.columns for count in found.by_neighbour.values()), default=0)
@@ -264,6 +259,16 @@ def _findings(found: RunSummary) -> list[str]:
         shown = f"They show this site's {matrix} in at most that many of its {d} dimensions."
         lines.append(f"No neighbour received more than {most:,} columns of {d} numbers. {shown}")
     return lines
+
+
+def _telling_shapes(found: RunSummary) -> list[tuple[int, str]]:
+    """How many messages had a shape that would tell much about the samples, and which shape that is."""
+    matrix, d = "Gram matrix" if found.by_columns else "covariance", f"{found.length:,}"
+    samples = f"samples ({found.n_samples:,} rows of {found.n_features:,})"
+    shapes = [(found.sample_shaped, samples), (found.covariance_shaped, f"a {matrix} ({d} x {d})")]
+    if found.by_columns:
+        shapes.append((found.loading_shaped, f"loadings of this site's {found.n_features:,} columns"))
+    return shapes
 
 
 def _learned(found: RunSummary) -> list[str]:
@@ -281,12 +286,10 @@ def _learned(found: RunSummary) -> list[str]:
 
 
 def _doubts(found: RunSummary) -> list[str]:
-    lines: list[str] = []
     matrix = "Gram matrix" if found.by_columns else "covariance"
-    shaped = ((found.sample_shaped, "samples"), (found.covariance_shaped, f"a {matrix}"))
-    for times, what in (*shaped, (found.loading_shaped, "loadings")):
-        if times:
-            lines.append(f"warning: {times:,} messages had the shape of {what}; the numbers may be something else.")
+    may = "the numbers may be something else"
+    shaped = _telling_shapes(found)
+    lines = [f"warning: {times:,} messages had the shape of {what}; {may}." for times, what in shaped if times]
     if found.masked:
         return lines
     many = [name for name, count in found.by_neighbour.items() if count.columns >= found.enough_columns]

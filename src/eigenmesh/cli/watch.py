@@ -54,7 +54,7 @@ def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, report: Report = 
     if host != LOOPBACK:
         messages.alert("anybody who can reach this machine and knows the address can see the page.", style="yellow")
     feed, stop = Feed(), threading.Event()
-    with PageServer(feed, source.title, host, port, apart=True) as server:
+    with PageServer(feed, source.title, host, port) as server:
         messages.print(f"watch it at {server.address}")
         if not EventReader(source.events).new():
             messages.alert(f"waiting for the run: there is no event in {source.events} yet.", style="yellow")

@@ -213,14 +213,12 @@ HEADERS = {
 class PageServer:
     """Serves the page of a feed, from construction to ``close``. Port 0 takes a free port.
 
-    With ``apart`` the run is in another process, and may go on when this server has ended.
-
     A request needs the token of ``address``, and its Host and Origin must be the name that the server was started with.
     So pages of other hosts, and other names that resolve to this machine (DNS rebinding), are refused.
     """
 
-    def __init__(self, feed: Feed, title: str, host: str = LOOPBACK, port: int = 0, apart: bool = False) -> None:
-        self.feed, self.title, self.apart, self.token = feed, title, apart, secrets.token_urlsafe(24)
+    def __init__(self, feed: Feed, title: str, host: str = LOOPBACK, port: int = 0) -> None:
+        self.feed, self.title, self.token = feed, title, secrets.token_urlsafe(24)
         self.streams = threading.BoundedSemaphore(MOST_PAGES)
         try:
             self._server = _Server((host, port), self)
@@ -272,7 +270,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.FORBIDDEN, reason)
         elif parts.path == "/":
             live = f"events?token={page.token}"
-            self._answer(HTTPStatus.OK, page_of(page.title, {"live": live, "apart": page.apart}), "text/html")
+            self._answer(HTTPStatus.OK, page_of(page.title, {"live": live}), "text/html")
         elif parts.path == "/events":
             self._stream()
         else:

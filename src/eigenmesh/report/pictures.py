@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -558,8 +557,6 @@ def draw_convergence(axes: Axes, result: Result, tol: float, title: str = "Conve
     # The paper's error is the mean of sin^2; its root is an angle like the rest of the picture.
     errors = [float(np.sqrt(record.error)) for record in history]
     _draw_line(axes, history, errors, "--", "true error: root mean square of sin(angle)")
-    _draw_restarts(axes, history)
-    _draw_certificates(axes, history, result.traffic.rounds)
     axes.axhline(tol, color="0.1", linestyle=":", linewidth=1.2, label=f"tol = {tol:g}")
     bound, reason = result.certificate.error_bound, result.stop_reason.label.replace("_", " ")
     stop: Any = {"label": f"certificate at the stop ({reason}): sin(angle) at most {bound:.1e}", "markersize": 7}
@@ -590,24 +587,3 @@ def _draw_line(axes: Axes, history: tuple[Record, ...], values: list[float], das
     if points:
         marker = "." if len(points) < 30 else ""
         axes.plot(*zip(*points, strict=True), dashes, marker=marker, color="0.1", linewidth=1.6, label=label)
-
-
-def _draw_restarts(axes: Axes, history: tuple[Record, ...]) -> None:
-    steps = [(record.rounds, record.step_size) for record in history if np.isfinite(record.step_size)]
-    shorter = [later[0] for former, later in pairwise(steps) if later[1] < former[1]]
-    if shorter:
-        label = f"step shortened ({len(shorter)} times)" if len(shorter) > 1 else "step shortened (once)"
-        style: Any = {"color": "white", "markeredgecolor": "0.1", "transform": axes.get_xaxis_transform()}
-        axes.plot(shorter, [0.02] * len(shorter), "v", label=label, **style)
-
-
-def _draw_certificates(axes: Axes, history: tuple[Record, ...], end_of_run: int) -> None:
-    """Shade the rounds of certificates, in which the iterates do not change."""
-    rounds = [record.rounds for record in history]
-    usual = float(np.median(np.diff(rounds))) if len(rounds) > 1 else 0.0
-    # A check adds some rounds to an iteration; a certificate takes several times as many.
-    spans = [(a, b - usual) for a, b in pairwise(rounds) if b - a > 2 * usual + 10]
-    spans.append((rounds[-1] if rounds else 0, end_of_run))
-    for number, (start, end) in enumerate(spans):
-        label = "a certificate is computed" if number == 0 else None
-        axes.axvspan(start, end, color="0.9", linewidth=0, zorder=0, label=label)

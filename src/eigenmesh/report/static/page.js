@@ -131,12 +131,9 @@ const silent = () => RUN.live && !fate.closed && (fate.broken !== null || Date.n
 // Only the latest state of a run can be lost.
 const goesOn = (state) => !state.ended && state.lines.length && follows;
 
-// What became of a run that has not ended; empty while it goes on. Who does not answer may only have been halted.
+// What became of a run that has not ended; empty while it goes on.
 function loss(state) {
-  if (!goesOn(state)) return "";
-  if (fate.lost) return "is lost: its process has ended without saying why";
-  const since = clock(new Date(fate.broken ?? fate.at));
-  return silent() && !RUN.apart ? `${fate.broken === null ? "does not answer" : "is lost"}: nothing was heard from its process since ${since}` : "";
+  return goesOn(state) && fate.lost ? "is lost: its process has ended without saying why" : "";
 }
 
 // When the run was last heard, and whether this page still hears of it.
@@ -144,7 +141,7 @@ function heardWords(state) {
   if (!goesOn(state) || fate.heard === null) return "";
   const last = `Last event ${seconds(Math.round(quiet()))} ${RUN.live ? "ago" : "before this page was written"}, at ${clock(new Date(1000 * fate.heard))}.`;
   if (fate.closed) return `${last} This page is no longer updated since ${clock(fate.closed)}.`;
-  if (silent() && RUN.apart) return `${last} This page is no longer updated: its server has not answered since ${clock(new Date(fate.broken ?? fate.at))}. The run may go on.`;
+  if (silent()) return `${last} This page is no longer updated: its server has not answered since ${clock(new Date(fate.broken ?? fate.at))}. The run may go on.`;
   return last;
 }
 
