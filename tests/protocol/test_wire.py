@@ -132,7 +132,7 @@ FIELDS = {
     "length": (48, struct.pack("<Q", TEN_GB), "10737418240 bytes is announced"),
     "dtype": (64, b"\x09", "dtype 9"),
     "axes": (65, b"\x09", "9 axes"),
-    "one axis more": (65, b"\x04", "announced"),
+    "one axis more": (65, b"\x04", "dtype 0 with 0 axes"),
     "axis of 10 GB": (66, struct.pack("<Q", TEN_GB), "announced"),
     "axes that overflow": (66, struct.pack("<QQQ", 2**32, 2**32, 1), "announced"),
     "an axis of 0 hides another": (66, struct.pack("<QQQ", 0, 2**63, 1), "announced"),

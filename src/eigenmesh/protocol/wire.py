@@ -15,7 +15,6 @@ import struct
 import zlib
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -199,27 +198,26 @@ def _text(data: bytes, count: int) -> str:
 def _arrays(data: bytes, count: int, max_bytes: int) -> tuple[np.ndarray, ...]:
     if count > MAX_ARRAYS:
         raise FrameError(f"{count} arrays are announced; at most {MAX_ARRAYS} are read.")
-    layout, offset, size = [], HEAD_BYTES, 0
+    layout, offset = [], HEAD_BYTES
     for _ in range(count):
-        dtype, shape, n_bytes, offset = _descriptor(data, offset, max_bytes)
+        dtype, shape, offset = _descriptor(data, offset)
         layout.append((dtype, shape))
-        size += n_bytes
     offset = _skip_padding(data, offset)
-    if size > max_bytes:
-        raise FrameError(f"arrays of {size} bytes are announced; at most {max_bytes} are agreed on for this run.")
     arrays = []
     for dtype, shape in layout:
-        array, offset = _array(data, offset, dtype, shape)
-        offset = _skip_padding(data, offset)
-        require_finite(array, FrameError)
+        array = _array(data, offset, dtype, shape)
+        offset = _skip_padding(data, offset + array.nbytes)
         arrays.append(array)
+    size = sum(array.nbytes for array in arrays)
+    if size > max_bytes:
+        raise FrameError(f"arrays of {size} bytes are announced; at most {max_bytes} are agreed on for this run.")
     if offset != len(data):
         raise FrameError(f"{len(data) - offset} bytes follow the last array.")
     return tuple(arrays)
 
 
-def _descriptor(data: bytes, offset: int, max_bytes: int) -> tuple[np.dtype, tuple[int, ...], int, int]:
-    """Dtype, shape and size of an array, and the end of its descriptor."""
+def _descriptor(data: bytes, offset: int) -> tuple[np.dtype, tuple[int, ...], int]:
+    """Dtype and shape of an array, and the end of its descriptor."""
     if offset + 2 > len(data):
         raise FrameError("the frame ends within a descriptor.")
     code, n_axes = data[offset], data[offset + 1]
@@ -230,24 +228,19 @@ def _descriptor(data: bytes, offset: int, max_bytes: int) -> tuple[np.dtype, tup
     end = offset + form.size
     if end > len(data):
         raise FrameError("the frame ends within a descriptor.")
-    shape = form.unpack_from(data, offset)[2:]
-    size = dtype.itemsize * prod(shape)
-    # If the array is empty, ignore axes of length 0: another axis may still be longer than NumPy allows.
-    if (size or dtype.itemsize * prod(filter(None, shape))) > max_bytes:
-        raise FrameError(f"an array of shape {shape} is announced; {max_bytes} bytes are agreed on for this run.")
-    return dtype, shape, size, end
+    return dtype, form.unpack_from(data, offset)[2:], end
 
 
-def _array(data: bytes, offset: int, dtype: np.dtype, shape: tuple[int, ...]) -> tuple[np.ndarray, int]:
-    count = prod(shape)
-    end = offset + count * dtype.itemsize
-    if end > len(data):
-        raise FrameError(f"an array of shape {shape} is announced but the frame ends before it does.")
-    if not count:
-        return np.empty(shape, dtype), offset
-    if dtype.kind == "b" and np.frombuffer(data, np.uint8, count, offset).max() > 1:
+def _array(data: bytes, offset: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """A view of the received bytes, so that no announced size takes memory."""
+    try:
+        array = np.ndarray(shape, dtype, data, offset)
+    except (TypeError, ValueError):
+        raise FrameError(f"an array of shape {shape} is announced but the frame ends before it does.") from None
+    if dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
         raise FrameError("a boolean is neither 0 nor 1.")
-    return np.ndarray(shape, dtype, data, offset), end
+    require_finite(array, FrameError)
+    return array
 
 
 def _skip_padding(data: bytes, offset: int) -> int:
