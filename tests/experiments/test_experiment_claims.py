@@ -51,8 +51,8 @@ def test_two_matrices_a_round_can_turn_a_verdict():
     tables = [("panel", [ours, made_up_row("OI", [8, 16, 24, 32]), made_up_row("SeqPM", [15, 30, 45, 60])])]
     close, ahead = check_claims(tables, nearly_equal=False)
     assert close.claim == "FAST-PCA is close to centralised OI"
-    assert (close.verdict, close.equal_verdict) == (HOLDS, FAILS)
-    assert (ahead.verdict, ahead.equal_verdict) == (HOLDS, FAILS)
+    assert (close.verdict("rounds"), close.verdict("matrices")) == (HOLDS, FAILS)
+    assert (ahead.verdict("rounds"), ahead.verdict("matrices")) == (HOLDS, FAILS)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_deepca_is_to_be_alike_or_behind_as_the_figure_has_it(deepca, distinct, 
     tables = [("panel", [made_up_row("FAST-PCA", [10, 20, 30, 40]), made_up_row("DeEPCA", deepca)])]
     (alike,) = check_claims(tables, nearly_equal=False)
     (ahead,) = check_claims(tables, nearly_equal=True)
-    assert (alike.verdict, ahead.verdict) == (distinct, equal)
+    assert (alike.verdict("rounds"), ahead.verdict("rounds")) == (distinct, equal)
     assert "about as well as DeEPCA" in alike.claim
     assert "ahead of DeEPCA" in ahead.claim
 
@@ -77,9 +77,9 @@ def test_panels_are_brought_together():
     good, bad = made_up_row("S-DOT", [100] * 4), made_up_row("S-DOT", [1] * 4)
     ours = made_up_row("FAST-PCA", [10, 20, 30, 40])
     (finding,) = check_claims([("a", [ours, good]), ("b", [ours, bad])], nearly_equal=True)
-    assert [evidence.verdict for evidence in finding.paper] == [HOLDS, FAILS]
-    assert finding.verdict is PARTLY
-    assert finding.equal_verdict is PARTLY
+    assert [evidence.verdict for evidence in finding.evidence["rounds"]] == [HOLDS, FAILS]
+    assert finding.verdict("rounds") is PARTLY
+    assert finding.verdict("matrices") is PARTLY
 
 
 @pytest.mark.parametrize(
@@ -95,4 +95,4 @@ def test_a_neighbourhood_is_a_standstill_above_the_other(dsa_errors, our_errors,
     ours = CostRow.of(Method("FAST-PCA", FastPCA(step_size=0.1)), [made_up(our_errors)])
     assert stops_short(theirs, ours)[0] is verdict
     (finding,) = check_claims([("panel", [theirs, ours])], nearly_equal=False)
-    assert (finding.verdict, finding.equal_verdict) == (verdict, None)
+    assert (finding.verdict("rounds"), finding.verdict("matrices")) == (verdict, None)

@@ -86,7 +86,7 @@ def test_the_network_of_the_guide_can_be_read(tmp_path):
         ),
         ('["oslo", "bergen"]', '["oslo", "bergem"]', ("line 2", "'bergem'", "not a site")),
         ('["oslo", "bergen"]', '["oslo", "oslo"]', ("line 2", "to itself")),
-        ('["oslo", "bergen"]', '["oslo"]', ("line 2", "not a pair")),
+        ('["oslo", "bergen"]', '["oslo"]', ("line 2", "must be a list of pairs")),
         ('["trondheim", "oslo"]', '["bergen", "oslo"]', ("line 2", "twice")),
         (', ["bergen", "trondheim"], ["trondheim", "oslo"]', "", ("line 2", "2 components", "trondheim", "add links")),
         ('run = "cohort-1"', 'run = "a b"', ("line 1", "'a b'")),

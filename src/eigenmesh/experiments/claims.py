@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain, groupby
@@ -198,29 +198,17 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True)
 class JudgedClaim:
-    """A claim about a figure, and the evidence by panel.
+    """A claim about a figure, and the evidence by panel, for each unit in which its costs are counted.
 
-    paper: costs counted as the paper does. equal: every matrix counted; empty if the claim is not about cost.
+    A claim that is not about cost has evidence only for the paper's unit.
     """
 
     claim: str
-    paper: tuple[Evidence, ...]
-    equal: tuple[Evidence, ...] = ()
+    evidence: Mapping[str, tuple[Evidence, ...]]
 
-    @property
-    def verdict(self) -> ClaimVerdict:
-        """Over all panels, as the paper counts."""
-        return combined([evidence.verdict for evidence in self.paper])
-
-    @property
-    def equal_verdict(self) -> ClaimVerdict | None:
-        """Over all panels, counted equally; None if the claim is not about cost."""
-        return combined([evidence.verdict for evidence in self.equal]) if self.equal else None
-
-    @property
-    def evidence(self) -> dict[str, tuple[Evidence, ...]]:
-        """The evidence by the unit in which costs are counted."""
-        return {PAPER_UNIT: self.paper, EQUAL_UNIT: self.equal}
+    def verdict(self, unit: str) -> ClaimVerdict | None:
+        """Over all panels, with costs counted in this unit; None if it has no evidence."""
+        return combined([each.verdict for each in self.evidence[unit]]) if unit in self.evidence else None
 
 
 def combined(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
@@ -242,15 +230,15 @@ def check_claims(panels: Sequence[tuple[str, Sequence[CostRow]]], nearly_equal: 
     findings = []
     for claim, other, relation in claims:
         both = [(title, rows[OURS], rows[other]) for title, rows in tables if {OURS, other} <= rows.keys()]
-        paper, equal = (
-            tuple(Evidence(title, *compare_costs(ours, theirs, unit, relation)) for title, ours, theirs in both)
+        evidence = {
+            unit: tuple(Evidence(title, *compare_costs(ours, theirs, unit, relation)) for title, ours, theirs in both)
             for unit in (PAPER_UNIT, EQUAL_UNIT)
-        )
-        findings.append(JudgedClaim(claim, paper, equal))
+        }
+        findings.append(JudgedClaim(claim, evidence))
     both = [(title, rows["DSA"], rows[OURS]) for title, rows in tables if {"DSA", OURS} <= rows.keys()]
-    evidence = tuple(Evidence(title, *stops_short(theirs, ours)) for title, theirs, ours in both)
-    findings.append(JudgedClaim("DSA stops at a neighbourhood, and FAST-PCA gets closer", evidence))
-    return [finding for finding in findings if finding.paper]
+    stops = tuple(Evidence(title, *stops_short(theirs, ours)) for title, theirs, ours in both)
+    findings.append(JudgedClaim("DSA stops at a neighbourhood, and FAST-PCA gets closer", {PAPER_UNIT: stops}))
+    return [finding for finding in findings if finding.evidence[PAPER_UNIT]]
 
 
 def compare_costs(ours: CostRow, theirs: CostRow, unit: str, relation: str) -> tuple[ClaimVerdict, str]:

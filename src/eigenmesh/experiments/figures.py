@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from rich.table import Table
 
-from eigenmesh.experiments.claims import NEVER, CostRow, JudgedClaim, Line, cell, line_of, problems_solved
+from eigenmesh.experiments.claims import (
+    EQUAL_UNIT,
+    NEVER,
+    PAPER_UNIT,
+    CostRow,
+    JudgedClaim,
+    Line,
+    cell,
+    line_of,
+    problems_solved,
+)
 from eigenmesh.experiments.runs import TARGETS, UNITS, goal
 from eigenmesh.experiments.streams import OUR_STREAM, STREAM_UNITS, StreamPanel, StreamRow
 from eigenmesh.report.pictures import TEXT_SIZE, draw_frame, new_figure, set_heading, write_figure
@@ -125,7 +135,7 @@ def draw_errors(axes: Axes, panel: Axis) -> None:
 
 def styles_of(lines: Sequence[Line]) -> list[Style]:
     """A style for each line, the same for a solver in every picture; a solver's second line gets a spare one."""
-    spare = chain(SPARE_STYLES, (Style(f"{shade:.2f}", "-", "") for shade in np.linspace(0.2, 0.7, 200)))
+    spare = chain(SPARE_STYLES, repeat(Style("#777777", "-", "")))
     taken: list[Style] = []
     for line in lines:
         style = STYLES.get(line.method.name)
@@ -210,8 +220,9 @@ def cost_caption(rows: Sequence[CostRow], unit: str) -> str:
 
 def claims_table(findings: Sequence[JudgedClaim]) -> Table:
     """One row per claim: its verdict as the paper counts, and counted equally."""
-    equal = ["not about cost" if one.equal_verdict is None else one.equal_verdict.value for one in findings]
-    rows = [(one.claim, one.verdict.value, words) for one, words in zip(findings, equal, strict=True)]
+    verdicts = [[one.verdict(unit) for unit in (PAPER_UNIT, EQUAL_UNIT)] for one in findings]
+    words = [["not about cost" if verdict is None else verdict.value for verdict in each] for each in verdicts]
+    rows = [(one.claim, *each) for one, each in zip(findings, words, strict=True)]
     return new_table("claim", "as the paper counts", "counting every matrix", left=3, rows=rows)
 
 

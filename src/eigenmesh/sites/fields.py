@@ -38,7 +38,10 @@ COLUMNS = Allowed(
     'a list of names or numbers of columns, such as ["age", "bmi"]',
     _is_list_of(lambda value: isinstance(value, str | int) and not isinstance(value, bool)),
 )
-PAIRS = Allowed('a list of pairs, such as [["one", "two"], ["two", "three"]]', lambda values: isinstance(values, list))
+PAIRS = Allowed(
+    'a list of pairs, such as [["one", "two"], ["two", "three"]]',
+    _is_list_of(lambda value: TEXTS.accepts(value) and len(value) == 2),
+)
 
 
 def at_least(least: float, below: float) -> Allowed:
@@ -152,11 +155,7 @@ class Fields:
 
     def pairs(self, key: str) -> tuple[tuple[str, str], ...]:
         """A list of pairs of strings."""
-        values = self.value(key, PAIRS)
-        for value in values:
-            if not TEXTS.accepts(value) or len(value) != 2:
-                raise self.error(key, f'has {value!r}, which is not a pair of names; write ["one", "two"].')
-        return tuple((first, second) for first, second in values)
+        return tuple((first, second) for first, second in self.value(key, PAIRS))
 
     def table(self, key: str, required: bool = False) -> Fields:
         """A table within this one. Empty if it is missing."""

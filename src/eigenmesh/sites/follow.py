@@ -70,14 +70,13 @@ class Ledger:
     @classmethod
     def read(cls, path: Path, first: int) -> Ledger:
         """Read the file. Without one, the site begins with its first batch."""
+        if not path.exists():
+            return cls(path, first)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            with file_errors(f"{path} cannot be read", "restore it or its access"):
+                content = json.loads(path.read_text(encoding="utf-8"))
             files = tuple(CountedFile(**one) for one in content["files"])
             return cls(path, int(content["batch"]), bool(content["settled"]), int(content["released"]), files)
-        except FileNotFoundError:
-            return cls(path, first)
-        except OSError as error:
-            raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; restore it or its access.") from error
         except (ValueError, KeyError, TypeError) as error:
             fix = "restore it from a backup, or let this site join again from a later batch"
             raise UnreadableFileError(f"{path}, the list of counted files, is damaged ({error}); {fix}.") from error

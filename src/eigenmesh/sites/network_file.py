@@ -128,12 +128,10 @@ def read_network_file(path: str | os.PathLike[str]) -> NetworkFile:
     fields.require_known(["run", "edges", "topology", "site", "settings", FINGERPRINTS, *SCHEDULE])
     run = fields.value("run", RUN_NAME, default="run-1")
     sites = _sites(fields)
-    table = fields.table("settings")
-    settings = RunSettings.from_fields(table)
-    settings.require_hidden(len(sites), table)
+    settings = RunSettings.from_fields(fields.table("settings"))
     names = tuple(site.name for site in sites)
     edges = _edges(fields, names, settings.asked.seed or 0)
-    pins, schedule = read_fingerprints(fields, names), read_schedule(fields, names, edges)
+    pins, schedule = read_fingerprints(fields, names), read_schedule(fields, names, edges, settings)
     network = NetworkFile(fields.path, run, sites, edges, settings, pins, schedule)
     for first, second in edges:
         if not network.site(first).address and not network.site(second).address:

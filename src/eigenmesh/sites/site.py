@@ -267,8 +267,10 @@ class Schedule:
         return [toml_table(name, getattr(self, name), f"{words}; {every}") for name, words in SCHEDULE.items()]
 
 
-def read_schedule(fields: Fields, sites: Sequence[str], edges: Sequence[tuple[str, str]]) -> Schedule:
-    """The tables ``[joins]``, ``[leaves]`` and ``[heirs]``."""
+def read_schedule(
+    fields: Fields, sites: Sequence[str], edges: Sequence[tuple[str, str]], settings: RunSettings
+) -> Schedule:
+    """The tables ``[joins]``, ``[leaves]`` and ``[heirs]``. The settings must hide the numbers of all members."""
     joins, leaves, heirs = (fields.table(name) for name in SCHEDULE)
     schedule = Schedule(
         {name: joins.value(name, whole(0)) for name in joins.content},
@@ -276,6 +278,8 @@ def read_schedule(fields: Fields, sites: Sequence[str], edges: Sequence[tuple[st
         {name: heirs.text(name) for name in heirs.content},
     )
     fields.checked("leaves", schedule.require_usable, sites, edges)
+    for batch in schedule.changes:
+        settings.require_hidden(len(schedule.members(sites, batch)), fields.table("settings"))
     return schedule
 
 
@@ -519,12 +523,7 @@ def read_site(path: str | os.PathLike[str]) -> Site:
     neighbours = _neighbours(fields, name, edges)
     tls = fields.table("tls", required=True)
     tls.require_known(TLS_FIELDS)
-    table = fields.table("settings")
-    settings = RunSettings.from_fields(table)
-    settings.require_hidden(len(sites), table)
-    schedule = read_schedule(fields, sites, edges)
-    for batch in schedule.changes:
-        settings.require_hidden(len(schedule.members(sites, batch)), table)
+    settings = RunSettings.from_fields(fields.table("settings"))
     return Site(
         path=fields.path,
         name=name,
@@ -540,7 +539,7 @@ def read_site(path: str | os.PathLike[str]) -> Site:
         metrics_port=fields.value("metrics_port", whole(1, 65535), default=None),
         fingerprints=read_fingerprints(fields, sites),
         agrees_to_continue=fields.value("agrees_to_continue", FLAG, default=False),
-        schedule=schedule,
+        schedule=read_schedule(fields, sites, edges, settings),
     )
 
 

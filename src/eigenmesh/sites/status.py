@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 
 # A running peer writes its status about every second. An older status means that the peer is stuck.
 STALE_S = 15.0
-LARGEST_BYTES = 1 << 22
 # Phases after which a peer writes no more.
 ENDED = ("done", "stopped", "parked", "aborted", "failed")
 
@@ -119,16 +118,11 @@ def read_status(path: str | os.PathLike[str]) -> Status:
     """The status that a peer last wrote."""
     path = Path(path)
     try:
-        if path.stat().st_size > LARGEST_BYTES:
-            raise ValueError(f"it is larger than {LARGEST_BYTES:,} bytes")
-        content = json.loads(path.read_text(encoding="utf-8"))
+        with file_errors(f"{path} cannot be read", "if no peer has been started here yet, start one; else check its owner"):
+            content = json.loads(path.read_text(encoding="utf-8"))
         neighbours = tuple(NeighbourStatus(**neighbour) for neighbour in content["neighbours"])
         residual = math.nan if content["residual"] is None else float(content["residual"])
         return Status(**{**content, "neighbours": neighbours, "residual": residual})
-    except FileNotFoundError as error:
-        raise UnreadableFileError(f"{path} does not exist: no peer has been started here yet.") from error
-    except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; check its owner and mode.") from error
     except (ValueError, TypeError, KeyError) as error:
         raise UnreadableFileError(f"{path} is not a status file ({error}); a running peer will replace it.") from error
 
