@@ -16,7 +16,9 @@ from eigenmesh.cli.output import Outputs, facts_of
 from eigenmesh.cli.process import NOT_CONVERGED
 from eigenmesh.errors import InputError
 from eigenmesh.events import EventLog, event_log
-from eigenmesh.experiments.figures import seconds_picture
+from eigenmesh.experiments.claims import Line
+from eigenmesh.experiments.experiment import Method
+from eigenmesh.experiments.figures import Axis, errors_picture
 from eigenmesh.experiments.problems import leading_eigenvectors, pooled_covariance
 from eigenmesh.fitting import NodeData, Request, Spread, prepare
 from eigenmesh.graphs import Weights
@@ -98,7 +100,7 @@ def simulate(
                 asked = replace(request, solver=solver)
                 found[solver.name] = run_in_virtual_time(asked, problem, under, names, truth, seed, log.listeners)
     if plot is not None:
-        _draw(plot, problem, found)
+        _draw(plot, problem, chosen, found)
     if as_json:
         typer.echo(json.dumps({name: _numbers(each) for name, each in found.items()}, indent=2))
     else:
@@ -169,7 +171,8 @@ def _numbers(each: Simulated) -> dict[str, Any]:
     }
 
 
-def _draw(plot: Path, problem: NodeData, found: dict[str, Simulated]) -> None:
+def _draw(plot: Path, problem: NodeData, solvers: list[Solver], found: dict[str, Simulated]) -> None:
     about = f"{problem.topology}, {problem.shards.n_nodes} nodes, {problem.split} split"
-    curves = {name: each.curve for name, each in found.items() if len(each.curve)}
-    save_picture(seconds_picture(curves, problem.name, about), plot)
+    curves = {solver: found[solver.name].curve.T for solver in solvers if len(found[solver.name].curve)}
+    lines = [Line(Method(solver.name, solver), at, *[errors] * 3) for solver, (at, errors) in curves.items()]
+    save_picture(errors_picture([Axis(problem.name, about, lines, "seconds")]), plot)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # Pictures of error against cost, with lines that differ even without colour.
 
 
-AXES = UNITS | STREAM_UNITS
+AXES = UNITS | STREAM_UNITS | {"seconds": "virtual seconds"}
 # Smaller errors are rounding.
 LEAST_ERROR = 1e-16
 MARKERS_PER_LINE = 6
@@ -125,7 +125,7 @@ def draw_errors(axes: Axes, panel: Axis) -> None:
         _draw_line(axes, line, style, number, len(panel.lines))
     first = min((line.cost[0] for line in panel.lines), default=1.0)
     last = max((line.cost[-1] for line in panel.lines), default=10.0)
-    costs = (max(1.0, 0.9 * first, last / panel.ratio), max(1.1 * last, 10.0))
+    costs = (max(0.9 * first, last / panel.ratio), 1.1 * last)
     axes.set(xscale="log", yscale="log", xlim=costs, ylim=(panel.least, 2))
     draw_frame(axes, f"{AXES[panel.unit]} (log scale)", "error: mean of sin²(angle)")
     # Over many decades minor ticks show nothing, and they take most of the drawing time.
@@ -155,28 +155,6 @@ def _draw_line(axes: Axes, line: Line, style: Style, number: int, count: int) ->
     label = f"{line.method.label} (centralised)" if line.method.centralised else line.method.label
     look: Any = {"linestyle": style.dashes, "color": style.colour, "linewidth": style.width}
     axes.plot(line.cost, middle, label=label, **look, **markers)
-
-
-# A picture of error against seconds.
-
-
-MARKERS = 8
-
-
-def seconds_picture(curves: Mapping[str, np.ndarray], title: str, subtitle: str) -> Figure:
-    """Figure of the mean error against seconds; curves by name, (n, 2) each: seconds and errors."""
-    figure = new_figure(7.5, 5.2)
-    axes, spare = figure.subplots(), iter(SPARE_STYLES * len(curves))
-    for name, curve in curves.items():
-        style = STYLES.get(name) or next(spare)
-        every = max(1, len(curve) // MARKERS)
-        look = {"color": style.colour, "linestyle": style.dashes, "marker": style.marker, "linewidth": style.width}
-        axes.plot(curve[:, 0], np.maximum(curve[:, 1], LEAST_ERROR), label=name, markersize=5, markevery=every, **look)
-    axes.set(yscale="log", ylim=(LEAST_ERROR, 2), xlim=(0, None))
-    draw_frame(axes, "virtual seconds", "error: mean of sin²(angle)")
-    set_heading(axes, title, subtitle)
-    axes.legend(fontsize=TEXT_SIZE, frameon=False)
-    return figure
 
 
 # Tables of experiments for the terminal.

@@ -118,7 +118,7 @@ def read_status(path: str | os.PathLike[str]) -> Status:
     """The status that a peer last wrote."""
     path = Path(path)
     try:
-        with file_errors(f"{path} cannot be read", "if no peer has been started here yet, start one; else check its owner"):
+        with file_errors(f"{path} cannot be read", "if no peer has been started here yet, start one"):
             content = json.loads(path.read_text(encoding="utf-8"))
         neighbours = tuple(NeighbourStatus(**neighbour) for neighbour in content["neighbours"])
         residual = math.nan if content["residual"] is None else float(content["residual"])
