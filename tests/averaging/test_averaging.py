@@ -127,7 +127,8 @@ def test_polynomial_gives_way_to_chebyshev_where_it_has_no_advantage():
 
 def test_chebyshev_uses_both_ends_of_the_spectrum():
     # On a bipartite-like lazy walk the spectrum lies in [0, 1], half the width of its symmetric hull.
-    weights = graphs.lazy(graphs.metropolis(graphs.topologies.path(20)))
+    path = graphs.metropolis(graphs.topologies.path(20))
+    weights = graphs.Weights(graphs.half_way(path.matrix), path.graph)
     beta = weights.spectrum.beta
     hull = np.arccosh(1e12) / np.arccosh(1 / beta)
     assert Chebyshev(1e-12).prepare(weights).rounds < 0.8 * hull

@@ -14,7 +14,7 @@ from eigenmesh.graphs import (
     best_constant,
     from_matrix,
     from_networkx,
-    lazy,
+    half_way,
     max_degree,
     metropolis,
     topology,
@@ -23,7 +23,7 @@ from eigenmesh.graphs import (
 from eigenmesh.graphs.topologies import TWO_WAY, complete, cycle, path, random_geometric, regular, star
 
 BOTH_WAYS = [metropolis, max_degree, best_constant]
-BUILDS = [*BOTH_WAYS, lambda graph: lazy(metropolis(graph))]
+BUILDS = [*BOTH_WAYS, lambda graph: Weights(half_way(metropolis(graph).matrix), graph)]
 
 
 @st.composite
@@ -113,8 +113,8 @@ def test_equivalences():
     graph = regular(20, seed=1)
     np.testing.assert_array_equal(metropolis(graph).matrix, max_degree(graph).matrix)
     weights = metropolis(graph)
-    np.testing.assert_array_equal(lazy(weights).matrix, (np.eye(20) + weights.matrix) / 2)
-    assert lazy(weights).spectrum.smallest > 0
+    np.testing.assert_array_equal(half_way(weights.matrix), (np.eye(20) + weights.matrix) / 2)
+    assert Weights(half_way(weights.matrix), graph).spectrum.smallest > 0
 
 
 @pytest.mark.parametrize("build", BOTH_WAYS)
@@ -128,7 +128,7 @@ def test_sparse_weights_are_the_dense_ones(name, build, monkeypatch):
     assert isinstance(sparsely.matrix, sparse.csr_array)
     np.testing.assert_array_equal(sparsely.matrix.toarray(), whole.matrix)
     assert sparsely.spectrum == whole.spectrum
-    assert isinstance(lazy(sparsely).matrix, sparse.csr_array)
+    assert isinstance(half_way(sparsely.matrix), sparse.csr_array)
 
 
 def test_storage_is_dense_up_to_256_nodes():

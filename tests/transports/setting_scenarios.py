@@ -128,7 +128,7 @@ def data_settings(transport: Transport) -> dict[str, object]:
     names = replace(own, feature_names=tuple("ACBDEF" if culprit else "ABCDEF"))
     places = replace(own, node_names=("north", "b", "c") if culprit else ("oslo", "b", "c"))
     path, complete = nx.path_graph(size), nx.complete_graph(size)
-    lazy = graphs.lazy(graphs.metropolis(complete))
+    lazy = graphs.Weights(graphs.half_way(graphs.metropolis(complete).matrix), complete)
     changing = replace(graphs.changing.over_time(complete), loss=0.5 if culprit else 0.0)
     by_columns = shards_of(transport, rows, FeatureShards)
     shorter = shards_of(transport, rows[1:] if culprit else rows, FeatureShards)

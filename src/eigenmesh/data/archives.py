@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from eigenmesh.atomic_write import cache_folder, save_arrays
-from eigenmesh.errors import UnreadableFileError
+from eigenmesh.errors import UnreadableFileError, file_errors
 from eigenmesh.model import digest_of
 
 FOLDER_VARIABLE = "EIGENMESH_DATA"
@@ -61,11 +61,9 @@ def find_archive(archive: Archive) -> Path:
     if digest_of(arrays) != archive.digest:
         raise UnreadableFileError(f"{missing}. The download has other contents than {archive.file}.")
     path = cache_folder() / archive.file
-    try:
+    with file_errors(f"{path} cannot be written", "make its folder writable"):
         path.parent.mkdir(parents=True, exist_ok=True)
         save_arrays(path, arrays)
-    except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be written ({error}); make its folder writable.") from error
     return path
 
 

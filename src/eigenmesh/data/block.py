@@ -320,12 +320,7 @@ def table_of(columns: ColumnReader, options: TableOptions, where: str) -> Table:
     """Samples with ids, labels and weights; a categorical column becomes one column of 0 and 1 per level."""
     roles = options.roles(columns.names, columns.n_columns, where)
     levels = _levels(columns, options, roles.features)
-    numeric = [column for column in roles.features if column not in levels]
-    source = columns.features(numeric) if numeric else None
-    if levels:
-        source = _encoded(columns, source, roles.features, levels)
-    if source is None:
-        raise DataError(f"{where} has no columns left to work with.")
+    source = _encoded(columns, roles.features, levels) if levels else columns.features(roles.features)
     if isinstance(source, MatrixSource):
         origin = [column for column in roles.features for _ in levels.get(column, " ")]
         source = replace(source, place=lambda row, column: columns.place(row, origin[column]))
@@ -453,11 +448,10 @@ def _levels(columns: ColumnReader, options: TableOptions, features: Sequence[int
     }
 
 
-def _encoded(
-    columns: ColumnReader, numbers: Source | None, features: Sequence[int], levels: dict[int, tuple[str, ...]]
-) -> MatrixSource:
+def _encoded(columns: ColumnReader, features: Sequence[int], levels: dict[int, tuple[str, ...]]) -> MatrixSource:
     """Features in their order, with one column per level in place of a categorical column."""
-    plain = iter(() if numbers is None else np.asarray(numbers.read(slice(0, numbers.shape[0])), dtype=np.float64).T)
+    numeric = [column for column in features if column not in levels]
+    plain = iter(Table(columns.features(numeric)).X.astype(np.float64).T if numeric else ())
     parts, names = [], []
     for column in features:
         name = (columns.names or ())[column]

@@ -139,19 +139,8 @@ def digest_of(matrix: Matrix) -> str:
     return hashlib.sha256(places.tobytes() + values.tobytes()).hexdigest()
 
 
-def lazy(weights: Weights) -> Weights:
-    """Lazy weights (I + W) / 2. Their eigenvalues are positive if those of W are above -1.
-
-    Parameters
-    ----------
-    weights : Weights
-        The weights of the network.
-    """
-    return Weights(half_way(weights.matrix), weights.graph)
-
-
 def half_way(matrix: Matrix) -> Matrix:
-    """(I + W) / 2, dense or sparse like W."""
+    """Lazy weights (I + W) / 2, dense or sparse like W. Their eigenvalues are positive if those of W are above -1."""
     if sparse.issparse(matrix):
         return sparse.csr_array((sparse.eye_array(matrix.shape[0]) + matrix) / 2)
     return np.asarray((np.eye(matrix.shape[0]) + matrix) / 2)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -51,15 +52,9 @@ class Variant(NamedTuple):
         return f"{self.name}_{self.counted}/{self.other}"
 
 
-class CopiesFile(Protocol):
-    """A file of genotypes. To add a format, write such a class and a function that makes a table from it."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of variants and of samples."""
-
-    def copies(self, variants: Rows, samples: Rows) -> np.ndarray:
-        """Copies 0, 1, 2 of each variant's first allele, or ``MISSING``: a new array (variants, samples) of bytes."""
+# To add a format, write such a function and one that makes a table from it. It reads these variants of these samples:
+# copies 0, 1, 2 of each variant's first allele, or ``MISSING``, as a new array (variants, samples) of bytes.
+Copies: TypeAlias = Callable[[Rows, Rows], np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +64,8 @@ class Genotypes:
     flipped: (variants,), True where the file counts the other allele.
     """
 
-    file: CopiesFile
+    copies: Copies
+    n_samples: int
     flipped: np.ndarray
     feature_names: tuple[str, ...]
     dtype: ClassVar[np.dtype] = np.dtype(np.float64)
@@ -79,8 +75,7 @@ class Genotypes:
 
     @property
     def shape(self) -> tuple[int, int]:
-        n_variants, n_samples = self.file.shape
-        return n_samples, n_variants
+        return self.n_samples, len(self.flipped)
 
     def read(self, rows: Rows) -> np.ndarray:
         return self._read(slice(0, self.shape[1]), rows)
@@ -89,7 +84,7 @@ class Genotypes:
         return self._read(columns, slice(0, self.shape[0]))
 
     def _read(self, variants: Rows, samples: Rows) -> np.ndarray:
-        copies, flipped = self.file.copies(variants, samples), self.flipped[variants]
+        copies, flipped = self.copies(variants, samples), self.flipped[variants]
         copies[flipped] = 2 - copies[flipped]
         found = copies.astype(np.float64)
         missing = copies > 2
@@ -99,7 +94,7 @@ class Genotypes:
 
 
 def genotype_table(
-    path: Path, file: CopiesFile, samples: Sequence[str], variants: Sequence[Variant], options: TableOptions
+    path: Path, copies: Copies, samples: Sequence[str], variants: Sequence[Variant], options: TableOptions
 ) -> Table:
     """Table of a file: one row per sample, whose names are the ids, and one column per variant."""
     ambiguous = [variant.name for variant in variants if set(variant.alleles) in AMBIGUOUS]
@@ -107,7 +102,7 @@ def genotype_table(
         fix = "make sure that all sites read the same strand, or leave them out with plink2 --exclude"
         warn_user(f"{len(ambiguous)} variants of {path} are A/T or C/G ({listed(ambiguous, 3)}); {fix}.")
     flipped = np.array([variant.counted != variant.alleles[0] for variant in variants], dtype=bool)
-    source = Genotypes(file, flipped, tuple(variant.feature for variant in variants))
+    source = Genotypes(copies, len(samples), flipped, tuple(variant.feature for variant in variants))
     table = table_of(MatrixColumns(source, str(path)), options, str(path))
     return replace(table, ids=np.array(samples)) if table.ids is None else table
 
@@ -147,54 +142,22 @@ UNPACKED = COPIES[np.arange(256)[:, np.newaxis] >> np.array([0, 2, 4, 6]) & 3].v
 COMPANIONS = {".bed": (".fam", ".bim"), ".pgen": (".psam", ".pvar")}
 
 
-@dataclass(frozen=True, eq=False)
-class Bed:
-    """A memory-mapped .bed file. packed: (variants, bytes), four samples per byte."""
-
-    packed: np.ndarray
-    n_samples: int
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.packed), self.n_samples
-
-    def copies(self, variants: Rows, samples: Rows) -> np.ndarray:
-        if isinstance(samples, slice):
-            first = samples.start // 4
-            some = self.packed[variants, first : -(-samples.stop // 4)]
-            four: np.ndarray = UNPACKED.take(some).view(np.uint8)
-            return four[:, samples.start - 4 * first : samples.stop - 4 * first]
-        bits = self.packed[variants][:, samples // 4] >> (2 * (samples % 4)).astype(np.uint8) & 3
-        return COPIES.take(bits)
-
-
-@dataclass(frozen=True, eq=False)
-class Pgen:
-    """A .pgen file, decoded by Pgenlib; only one thread at a time may use its reader."""
-
-    reader: Any
-    shape: tuple[int, int]
-    one_at_a_time: Any = field(default_factory=threading.Lock)
-
-    def copies(self, variants: Rows, samples: Rows) -> np.ndarray:
-        wanted = np.arange(self.shape[0], dtype=np.uint32)[variants]
-        chosen, order = np.unique(np.arange(self.shape[1], dtype=np.uint32)[samples], return_inverse=True)
-        found = np.empty((len(wanted), len(chosen)), dtype=np.int8)
-        if not found.size:
-            return found.view(np.uint8)
-        with self.one_at_a_time:
-            self.reader.change_sample_subset(None if len(chosen) == self.shape[1] else chosen)
-            self.reader.read_list(wanted, found)
-        copies = found.view(np.uint8)
-        copies[found < 0] = MISSING
-        return copies if np.array_equal(order, np.arange(len(chosen))) else copies[:, order]
-
-
 def read_bed(file: Path, options: TableOptions) -> Table:
     """Table of a .bed file: one row per line of .fam, and one column per line of .bim."""
     samples, variants = samples_of(file), variants_of(file)
-    bed = Bed(_packed(file, len(samples), len(variants)), len(samples))
-    return genotype_table(file, bed, samples, variants, options)
+    copies = partial(_copies_of_bed, _packed(file, len(samples), len(variants)))
+    return genotype_table(file, copies, samples, variants, options)
+
+
+def _copies_of_bed(packed: np.ndarray, variants: Rows, samples: Rows) -> np.ndarray:
+    """``Copies`` from a memory-mapped .bed file: (variants, bytes), four samples per byte."""
+    if isinstance(samples, slice):
+        first = samples.start // 4
+        some = packed[variants, first : -(-samples.stop // 4)]
+        four: np.ndarray = UNPACKED.take(some).view(np.uint8)
+        return four[:, samples.start - 4 * first : samples.stop - 4 * first]
+    bits = packed[variants][:, samples // 4] >> (2 * (samples % 4)).astype(np.uint8) & 3
+    return COPIES.take(bits)
 
 
 def read_pgen(file: Path, options: TableOptions) -> Table:
@@ -203,13 +166,30 @@ def read_pgen(file: Path, options: TableOptions) -> Table:
     samples, variants = samples_of(file), variants_of(file)
     try:
         reader = pgenlib.PgenReader(bytes(file), raw_sample_ct=len(samples), variant_ct=len(variants))
-        pgen = Pgen(reader, (len(variants), len(samples)))
+        copies = partial(_copies_of_pgen, reader, threading.Lock(), (len(variants), len(samples)))
         # Read the last variant, to see whether the file was cut short.
-        pgen.copies(slice(len(variants) - 1, len(variants)), slice(0, len(samples)))
+        copies(slice(len(variants) - 1, len(variants)), slice(0, len(samples)))
     except RuntimeError as error:
         parts = f"{len(samples):,} samples of .psam and {len(variants):,} variants of .pvar"
         raise UnreadableFileError(f"{file} does not match {parts}, or was cut short ({error}).") from error
-    return genotype_table(file, pgen, samples, variants, options)
+    return genotype_table(file, copies, samples, variants, options)
+
+
+def _copies_of_pgen(
+    reader: Any, one_at_a_time: Any, shape: tuple[int, int], variants: Rows, samples: Rows
+) -> np.ndarray:
+    """``Copies`` decoded by Pgenlib, whose reader only one thread at a time may use."""
+    wanted = np.arange(shape[0], dtype=np.uint32)[variants]
+    chosen, order = np.unique(np.arange(shape[1], dtype=np.uint32)[samples], return_inverse=True)
+    found = np.empty((len(wanted), len(chosen)), dtype=np.int8)
+    if not found.size:
+        return found.view(np.uint8)
+    with one_at_a_time:
+        reader.change_sample_subset(None if len(chosen) == shape[1] else chosen)
+        reader.read_list(wanted, found)
+    copies = found.view(np.uint8)
+    copies[found < 0] = MISSING
+    return copies if np.array_equal(order, np.arange(len(chosen))) else copies[:, order]
 
 
 def samples_of(file: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,10 @@ CALLS = "call_genotype"
 DESCRIBED = ("sample_id", "contig_id", "variant_contig", "variant_position", "variant_allele")
 
 
-@dataclass(frozen=True, eq=False)
-class Calls:
-    """Alleles (variants, samples, 2): 0 for REF, 1 for ALT, negative if missing."""
-
-    alleles: NamedArray
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        n_variants, n_samples, _ = self.alleles.shape
-        return n_variants, n_samples
-
-    def copies(self, variants: Rows, samples: Rows) -> np.ndarray:
-        called = self.alleles[variants, samples, slice(None)]
-        return np.where((called < 0).any(axis=2), MISSING, called.sum(axis=2)).astype(np.uint8)
+def _copies(alleles: NamedArray, variants: Rows, samples: Rows) -> np.ndarray:
+    """``Copies`` from alleles (variants, samples, 2): 0 for REF, 1 for ALT, negative if missing."""
+    called = alleles[variants, samples, slice(None)]
+    return np.where((called < 0).any(axis=2), MISSING, called.sum(axis=2)).astype(np.uint8)
 
 
 def read_zarr(file: Path, options: TableOptions) -> Table:
@@ -63,4 +53,4 @@ def _read_calls(content: Any, file: Path, options: TableOptions) -> Table:
 
     variants = checked_variants((f"variant {at} of {file}", variant(at)) for at in range(len(position)))
     known = checked_samples([str(name) for name in samples], file)
-    return genotype_table(file, Calls(calls), known, variants, options)
+    return genotype_table(file, partial(_copies, calls), known, variants, options)
