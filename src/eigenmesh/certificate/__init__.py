@@ -1,6 +1,6 @@
 """Bounds on the error of the components, measured by the nodes themselves."""
 
-from eigenmesh.certificate.bounds import ROUNDING, Precision, gaps_from_ritz
+from eigenmesh.certificate.bounds import ROUNDING, Precision, gaps_from_ritz, ritz_pairs
 from eigenmesh.certificate.certificate import Certificate, Certified, own_signs
 from eigenmesh.certificate.complement import COLUMNS
 from eigenmesh.certificate.given import GivenComponents

@@ -22,12 +22,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eigenmesh.arrays import EPS, eigenpairs
+from eigenmesh.arrays import EPS, Array, eigenpairs, namespace
 from eigenmesh.certificate.krylov import Complement
 
 Clusters = tuple[tuple[int, ...], ...]
 # Rounding error of a product, in units of its last place.
 ROUNDING = 16
+
+
+def ritz_pairs(T: Array) -> tuple[Array, Array]:
+    """Eigenpairs of ``sym(T)``, largest first: (..., b, b) -> (..., b), (..., b, b)."""
+    xp = namespace(T)
+    values, vectors = eigenpairs((T + T.mT) / 2)
+    return xp.flip(values, axis=-1), xp.flip(vectors, axis=-1)
 
 
 class RitzView(NamedTuple):
@@ -50,8 +57,7 @@ def ritz_view(X: np.ndarray, CX: np.ndarray) -> RitzView:
     R = R + np.where(R == 0, EPS, 0) * np.eye(R.shape[-1])
     CQ = np.swapaxes(np.linalg.solve(np.swapaxes(R, -1, -2), np.swapaxes(CX, -1, -2)), -1, -2)
     QCQ = np.swapaxes(Q, -1, -2) @ CQ
-    values, V = eigenpairs((QCQ + np.swapaxes(QCQ, -1, -2)) / 2)
-    values, V = values[..., ::-1], V[..., ::-1]
+    values, V = ritz_pairs(QCQ)
     U = Q @ V
     along = np.sum(X * U, axis=-2, keepdims=True)
     outside = (CQ - Q @ QCQ) @ V

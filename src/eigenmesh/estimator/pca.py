@@ -37,10 +37,8 @@ from eigenmesh.fitting import (
     Plan,
     Spread,
     certified,
-    fit,
     fit_at_every_node,
     plan,
-    prepare,
     to_certify,
 )
 from eigenmesh.iteration import DEFAULT_TOL
@@ -246,10 +244,7 @@ class DecentralizedPCA(FittedPCA, OfOneFit):
             transport, run_nodes = connect(self, X, stack)
             events = event_log(self, stack)
             data = data_for(self, X, y, nodes, request.layout_seed, transport, sample_weight)
-            if run_nodes is not None and isinstance(data, NodeData):
-                fitted = fit_at_every_node(run_nodes, request, data, events)
-            else:
-                fitted = fit(prepare(request, data), events=events)
+            fitted = fit_at_every_node(run_nodes, request, data, events)
             events.emit(fitted.result.ended)
         return fitted
 

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
 from eigenmesh import fitting
-from eigenmesh.arrays import Array, as_tensor, namespace, to_numpy
+from eigenmesh.arrays import Array, namespace, to_numpy
 from eigenmesh.coordinators import is_dask
 from eigenmesh.data import (
     HOST,
@@ -26,6 +26,7 @@ from eigenmesh.data import (
     RunningScatter,
     Source,
     aligned,
+    as_source,
     checkable,
     column_label,
     first_not_finite,
@@ -90,27 +91,17 @@ def _read_rows(
 
 def _checked(pca: StreamingPCA, X: Any, first: bool) -> Array:
     """A dense matrix of numbers (n, d) with the columns of the stream; n may be 0."""
-    if is_device_array(X):
-        # scikit-learn can only read CPU memory.
-        rows = as_tensor(X)
-        if rows.ndim != 2:
-            raise DataError(f"the batch must be 2-D (samples, features); got shape {tuple(rows.shape)}.")
-        validate_data(pca, rows, reset=first, skip_check_array=True)
-        return rows
-    if isinstance(X, Source):
-        return _read_source(pca, X, first)
-    checks: Any = {"ensure_min_samples": 0, "ensure_all_finite": False, "accept_sparse": "csr"}
-    matrix = validate_data(pca, checkable(X, "the batch"), reset=first, **checks)
-    return np.asarray(matrix.toarray() if sparse.issparse(matrix) else matrix)
-
-
-def _read_source(pca: StreamingPCA, source: Source, first: bool) -> np.ndarray:
-    """All rows of a source, with its columns in the order of the stream."""
-    if first:
-        pca._set_features(source.shape[1], source.feature_names)
-    source = aligned(source, pca.n_features_in_, pca._feature_names, "the batch", "the stream")
-    rows = source.read(slice(0, source.shape[0]))
-    return np.asarray(rows.toarray() if sparse.issparse(rows) else rows)
+    if isinstance(X, Source) or is_device_array(X):
+        # scikit-learn can only read CPU memory, and knows no names of columns but those of data frames.
+        source = as_source(X, "the batch")
+        if first:
+            pca._set_features(source.shape[1], source.feature_names)
+        source = aligned(source, pca.n_features_in_, pca._feature_names, "the batch", "the stream")
+        rows = source.read(slice(0, source.shape[0]))
+    else:
+        checks: Any = {"ensure_min_samples": 0, "ensure_all_finite": False, "accept_sparse": "csr"}
+        rows = validate_data(pca, checkable(X, "the batch"), reset=first, **checks)
+    return rows.toarray() if sparse.issparse(rows) else rows
 
 
 def _require_valid(pca: StreamingPCA, rows: Array, where: str) -> None:
@@ -322,9 +313,7 @@ class StreamingPCA(FittedPCA, OfAStream):
         budget = self.averages_per_batch
         settings: dict[str, Any] = {"max_iterations": None if budget is None else budget - 1}
         settings["keep"] = min(data.n_features, KEPT_BEYOND + _count(self.n_components))
-        if run_nodes is not None:
-            return fitting.fit_at_every_node(run_nodes, request, data, events, **settings)
-        return fitting.fit(fitting.prepare(request, data), events=events, **settings)
+        return fitting.fit_at_every_node(run_nodes, request, data, events, **settings)
 
     @property
     def _quiet_spe(self) -> tuple[float, float] | None:

@@ -15,7 +15,7 @@ from eigenmesh.certificate import GivenComponents
 from eigenmesh.data import Choice, Covariance, Gram, Moments, NamedComponents, lifted
 from eigenmesh.errors import InputError, TransportError
 from eigenmesh.events import EventLog, LinkTraffic, Started
-from eigenmesh.fitting.node_data import BatchSums, ColumnData, DataFacts, NodeData
+from eigenmesh.fitting.node_data import BatchSums, ColumnData, Data, DataFacts, NodeData
 from eigenmesh.fitting.prepare import Prepared, prepare
 from eigenmesh.fitting.stream import StreamData
 from eigenmesh.graphs import NetworkSequence, Weights
@@ -267,17 +267,19 @@ def _noise_variance(moments: Moments, result: Result) -> float:
 
 
 def fit_at_every_node(
-    run_nodes: Callable[..., list[Fit]],
+    run_nodes: Callable[..., list[Fit]] | None,
     request: Request,
-    data: NodeData | StreamData,
+    data: Data,
     events: EventLog | None = None,
     **settings: Any,
 ) -> Fit:
-    """Fit with all nodes in this process, each at its own end of a transport: real messages, nothing to launch.
+    """Prepare and fit; with ``run_nodes`` each node of this process at its own end of a transport, by real messages.
 
     ``run_nodes``, from the registry of transports, starts the nodes. Only node 0 reports to ``events``. ``settings``
-    are those of ``fit``.
+    are those of ``fit``. Data that have their own engine take no part in that.
     """
+    if run_nodes is None or not isinstance(data, NodeData | StreamData):
+        return fit(prepare(request, data), events=events, **settings)
 
     def node(transport: Transport) -> Fit:
         own = data.at_node(transport)

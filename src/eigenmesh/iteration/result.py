@@ -68,7 +68,24 @@ class Result:
         )
 
     def _repr_html_(self) -> str:
-        return _html(self)
+        """Components with their bounds, the certificate in words, and what was sent in each phase."""
+        certificate, total = self.certificate, self.total_variance
+        state = "converged" if self.converged else f"not converged ({self.stop_reason.label})"
+        title = f"{self.solver} on {self.n_nodes} nodes: {state} after {self.iterations} iterations"
+        # Shares need the total variance, which a plain `run` may not have.
+        known = not np.isnan(total)
+        columns = ["component", "variance", *(["share"] if known else []), "sin(angle) at most"]
+        components = [
+            [str(k), f"{value:.6g}", *([f"{value / total:.2%}"] if known else []), f"{bound:.1e}"]
+            for k, (value, bound) in enumerate(zip(self.explained_variance, certificate.error_bounds, strict=True), 1)
+        ]
+        words = [*certificate.words, *certificate.disclosure.words]
+        if not self.converged:
+            words.append(self.stop_reason.advice)
+        phases = {**self.traffic_by_phase, "all": self.traffic}.items()
+        sent = [[phase, str(spent.rounds), str(spent.messages), str(spent.bytes)] for phase, spent in phases]
+        found, traffic = html_table(columns, components), html_table(["phase", "rounds", "messages", "bytes"], sent)
+        return f"<div><p><b>{escape(title)}</b></p>{found}{html_paragraphs(words)}{traffic}</div>"
 
     @property
     def converged(self) -> bool:
@@ -133,24 +150,3 @@ def by_rows(local: Array) -> np.ndarray:
     """Components as rows: (nodes, d, K) -> (nodes, K, d); one copy if the nodes share one."""
     rows = np.ascontiguousarray(np.swapaxes(ea.to_numpy(ea.held(local)), -1, -2))
     return np.broadcast_to(rows, (local.shape[0], *rows.shape[1:]))
-
-
-def _html(result: Result) -> str:
-    """Components with their bounds, the certificate in words, and what was sent in each phase."""
-    certificate, total = result.certificate, result.total_variance
-    state = "converged" if result.converged else f"not converged ({result.stop_reason.label})"
-    title = f"{result.solver} on {result.n_nodes} nodes: {state} after {result.iterations} iterations"
-    # Shares need the total variance, which a plain `run` may not have.
-    known = not np.isnan(total)
-    columns = ["component", "variance", *(["share"] if known else []), "sin(angle) at most"]
-    components = [
-        [str(k), f"{value:.6g}", *([f"{value / total:.2%}"] if known else []), f"{bound:.1e}"]
-        for k, (value, bound) in enumerate(zip(result.explained_variance, certificate.error_bounds, strict=True), 1)
-    ]
-    words = [*certificate.words, *certificate.disclosure.words]
-    if not result.converged:
-        words.append(result.stop_reason.advice)
-    phases = {**result.traffic_by_phase, "all": result.traffic}.items()
-    sent = [[phase, str(spent.rounds), str(spent.messages), str(spent.bytes)] for phase, spent in phases]
-    traffic = html_table(["phase", "rounds", "messages", "bytes"], sent)
-    return f"<div><p><b>{escape(title)}</b></p>{html_table(columns, components)}{html_paragraphs(words)}{traffic}</div>"

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
+from typing import ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
+from scipy import sparse
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
@@ -43,9 +44,10 @@ class MixedSums:
 
     def __init__(self, weights: Weights, rank: int, values: np.ndarray) -> None:
         self.values, self.ticks, self._rank = values, 0, rank
-        column, row = (_dense(part) for part in (weights.matrix[:, [rank]], weights.matrix[[rank], :]))
-        self._shares = {int(j): float(column[j]) for j in np.flatnonzero(column) if j != rank}
-        senders = [int(j) for j in np.flatnonzero(row) if j != rank]
+        links = sparse.coo_array(weights.matrix)
+        entries = list(zip(links.row.tolist(), links.col.tolist(), links.data.tolist(), strict=True))
+        self._shares = {i: share for i, j, share in entries if share and j == rank != i}
+        senders = sorted(j for i, j, share in entries if share and i == rank != j)
         self._sent = {j: np.zeros_like(values) for j in self._shares}
         # Number and content of the newest message of each sender, and the tick at which one last came.
         self._newest = {j: (0, np.zeros_like(values)) for j in senders}
@@ -82,11 +84,6 @@ class MixedSums:
             if self.ticks - heard > patience:
                 silence = f"node {self._rank} has heard nothing from node {neighbour} for {patience} ticks"
                 raise DeadlineError(f"{silence}; restart that node and the run, or start the run without it.")
-
-
-def _dense(line: Any) -> np.ndarray:
-    """A row or column of a dense or sparse matrix as a vector (M,)."""
-    return np.asarray(line.toarray() if hasattr(line, "toarray") else line).ravel()
 
 
 # Reports that nodes at their own pace exchange on every step, so that all take the next step with the same numbers.

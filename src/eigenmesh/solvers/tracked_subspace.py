@@ -10,7 +10,7 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms
-from eigenmesh.certificate import Common, asymmetry, gaps_from_ritz
+from eigenmesh.certificate import Common, asymmetry, gaps_from_ritz, ritz_pairs
 from eigenmesh.data import BlockProducts, Covariance
 from eigenmesh.networks import Mixes, Network
 from eigenmesh.solvers.base import Check, Solver, Traits, require_count, require_positive, widened
@@ -59,7 +59,7 @@ def ritz_of_average(
 
     def ritz_and_report(product: Array) -> tuple[SharedRitz, Array]:
         T = block.mT @ product
-        values, vectors = _eigenpairs(T)
+        values, vectors = ritz_pairs(T)
         ritz, image = block @ vectors, product @ vectors
         residuals = column_norms(image - ritz * values[:, None, :])[:, 0, :]
         defect = xp.maximum(asymmetry(T), -values[:, -1:])
@@ -272,7 +272,7 @@ def numbers_to_agree_on(state: TrackedSubspaceState) -> Array:
     xp = ea.namespace(state.X)
     (Z, T), d = _tracked(state), state.X.shape[1]
     # Ritz values of the current X; the tracked T belongs to the previous one.
-    (values, _), (_, vectors) = _eigenpairs(state.X.mT @ Z), _eigenpairs(T)
+    (values, _), (_, vectors) = ritz_pairs(state.X.mT @ Z), ritz_pairs(T)
     # The disagreement that the mixes have left is an error too.
     left_over = state.mixing.accuracy * state.moved[:, :d, :]
     outside = (part @ vectors - state.X @ (state.X.mT @ part @ vectors) for part in (Z, left_over))
@@ -289,13 +289,17 @@ def _tracked(state: TrackedSubspaceState) -> tuple[Array, Array]:
 def next_block(state: TrackedSubspaceState) -> tuple[Array, Array]:
     """The next X_i and R_i, from ``Y_i = Z_i - c X_i(t-1) R_i^-1``: (nodes, d, b), (nodes, b, b)."""
     Z, _ = _tracked(state)
-    return polar(Z - state.momentum * (state.X_before @ _inverse(state.R)) if state.momentum else Z)
+    if state.momentum:
+        # A direction without length stays without one.
+        inverse = ea.namespace(Z).linalg.pinv(state.R, rtol=1e-12)
+        Z = Z - state.momentum * (state.X_before @ inverse)
+    return polar(Z)
 
 
 def _eigenvectors(state: TrackedSubspaceState) -> Array:
     """Estimates of b eigenvectors: ``Z_i v``, made orthonormal from the first column on: (nodes, d, b)."""
     Z, T = _tracked(state)
-    return ea.orthonormal(Z @ _eigenpairs(T)[1])
+    return ea.orthonormal(Z @ ritz_pairs(T)[1])
 
 
 def _outside(covariance: Covariance, X: Array, vector: Array, products: int) -> Array:
@@ -315,20 +319,3 @@ def polar(Y: Array) -> tuple[Array, Array]:
     basis, triangle = xp.linalg.qr(Y)
     left, s, right = xp.linalg.svd(triangle, full_matrices=False)
     return basis @ (left @ right), (right.mT * s[:, None, :]) @ right
-
-
-def _inverse(R: Array) -> Array:
-    """Pseudo-inverse of a symmetric R without negative eigenvalues: (nodes, b, b) -> (nodes, b, b)."""
-    xp = ea.namespace(R)
-    values, vectors = ea.eigenpairs(R)
-    floor = 1e-12 * xp.max(xp.abs(values), axis=-1, keepdims=True)
-    positive = values > floor
-    inverse = xp.where(positive, 1 / xp.where(positive, values, xp.ones_like(values)), xp.zeros_like(values))
-    return (vectors * inverse[:, None, :]) @ vectors.mT
-
-
-def _eigenpairs(T: Array) -> tuple[Array, Array]:
-    """Eigenpairs of ``sym(T)``, largest first: (nodes, b, b) -> (nodes, b), (nodes, b, b)."""
-    xp = ea.namespace(T)
-    values, vectors = ea.eigenpairs((T + T.mT) / 2)
-    return xp.flip(values, axis=-1), xp.flip(vectors, axis=-1)
