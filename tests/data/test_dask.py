@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -250,7 +251,7 @@ class TestWhatIsMoved:
         assert free.result_.traffic_by_phase["certificate"].rounds == 0
 
     def test_sums_have_few_operands(self, monkeypatch):
-        blocks = Blocks.of(da.ones((100, 3), chunks=(1, 3)), Traffic())
+        blocks = Blocks.of(da.ones((100, 3), chunks=(1, 3)))
         widths = []
 
         def watched(arrays):
@@ -282,7 +283,7 @@ class TestWhatIsMoved:
     def test_names_that_a_dashboard_can_show(self):
         from dask.utils import key_split
 
-        blocks = Blocks.of(da.ones((9, 3), chunks=(3, 3)), Traffic(rounds=7))
+        blocks = replace(Blocks.of(da.ones((9, 3), chunks=(3, 3))), traffic=Traffic(rounds=7))
         made = blocks.each(lambda block, number: block, "product")
         assert made.array.name.startswith("eigenmesh-product-7-")
         assert key_split(made.array.name) == "eigenmesh-product"
@@ -327,7 +328,7 @@ class TestOnePass:
 
 class TestHowItIsHeld:
     def problem(self, lazy, kind=None, k=3):
-        return prepare(Request(k, covariance=kind), dask_data.DaskData.of(lazy))
+        return prepare(Request(k, covariance=kind), dask_data.DaskData(Blocks.of(lazy)))
 
     def test_small_d_is_formed_and_large_d_is_not(self):
         small = self.problem(da.from_array(sample(n=4000), chunks=(500, 12)))

@@ -58,7 +58,7 @@ class Blocks:
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @classmethod
-    def of(cls, X: Any, traffic: Traffic) -> Blocks:
+    def of(cls, X: Any) -> Blocks:
         """Blocks of a dask array, its column chunks merged, or of a dask data frame; reads nothing."""
         names = None
         if is_frame(X):
@@ -72,7 +72,7 @@ class Blocks:
         if np.isnan(X.shape[1]) or X.shape[1] == 0:
             raise DataError(f"the dask array has shape {X.shape}; the number of columns must be known and not 0.")
         array = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
-        return cls(array, Layout(array.numblocks[0], names), traffic)
+        return cls(array, Layout(array.numblocks[0], names))
 
     @property
     def n_features(self) -> int:
@@ -335,11 +335,6 @@ class DaskData(Data):
     blocks: Blocks
     weights: graphs.Weights = field(default_factory=lambda: graphs.metropolis(graphs.topologies.complete(1)))
 
-    @classmethod
-    def of(cls, X: Any) -> DaskData:
-        """From a dask array or data frame; reads nothing."""
-        return cls(Blocks.of(X, Traffic()))
-
     @property
     def facts(self) -> DataFacts:
         blocks = self.blocks
@@ -434,7 +429,7 @@ def check_features(pca: Any, X: Any, reset: bool) -> None:
 
 def lazy_scores(pca: Any, X: Any) -> Any:
     """Scores of dask data (n, d) as a dask array (n, K), float32 if they are; nothing is computed yet."""
-    blocks = Blocks.of(X, Traffic())
+    blocks = Blocks.of(X)
     array, kept = blocks.array, data.kept_dtype(blocks.array.dtype)
     check_features(pca, X, reset=False)
     made: dict[str, Any] = {"chunks": (array.chunks[0], (pca.n_components_,)), "token": "eigenmesh-scores"}

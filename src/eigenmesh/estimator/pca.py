@@ -120,7 +120,7 @@ def data_for(
 
 def data_of_dask(pca: Any, X: Any, nodes: Any) -> DaskData:
     """Blocks of a dask array or data frame, one per node; reads nothing."""
-    from eigenmesh.coordinators.dask import DaskData, check_features
+    from eigenmesh.coordinators.dask import Blocks, DaskData, check_features
 
     if nodes is not None:
         raise InputError("nodes= splits one array; dask data are split by their chunks. Leave it out.")
@@ -130,7 +130,7 @@ def data_of_dask(pca: Any, X: Any, nodes: Any) -> DaskData:
         value, default = getattr(pca, name), known[name].default
         if value is not default and not (isinstance(value, str) and value == default):
             raise InputError(f"{name} = {value!r} has no meaning for dask data: Dask sums over them. Leave {name} out.")
-    data = DaskData.of(X)
+    data = DaskData(Blocks.of(X))
     n_blocks = data.facts.n_nodes
     if pca.n_nodes not in (None, n_blocks):
         raise InputError(f"n_nodes = {pca.n_nodes}, but the data have {n_blocks} blocks, one per node; leave it out.")

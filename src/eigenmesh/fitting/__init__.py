@@ -11,7 +11,7 @@ from eigenmesh.fitting.fit import (
     to_certify,
 )
 from eigenmesh.fitting.matching import canonical, listed
-from eigenmesh.fitting.monitor import Monitor, renewed
+from eigenmesh.fitting.monitor import Monitor
 from eigenmesh.fitting.networks import network_over
 from eigenmesh.fitting.node_data import (
     PARTITIONS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -232,13 +232,6 @@ class Monitor:
     def after(self, new: Sums, checked: BatchChecked) -> Sums:
         """The sums of all quiet batches, including this one if it raised no alarm."""
         return self.quiet if checked.alarm else self.quiet.plus(new)
-
-
-def renewed(monitor: Monitor | None, components: np.ndarray, variances: np.ndarray, moments: Moments) -> Monitor:
-    """The monitor for the next batch, with the components after this one."""
-    if monitor is None:
-        return Monitor(components, variances, moments)
-    return replace(monitor, components=components, variances=variances, moments=moments)
 
 
 # Warnings about columns that were probably not meant to be part of the data.

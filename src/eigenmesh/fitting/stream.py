@@ -14,7 +14,7 @@ from eigenmesh.data import Choice, Moments, Running, RunningCovariance
 from eigenmesh.errors import InputError, TooFewSamplesError
 from eigenmesh.events import BatchChecked
 from eigenmesh.fitting.matching import described
-from eigenmesh.fitting.monitor import Monitor, renewed
+from eigenmesh.fitting.monitor import NOTHING, Monitor
 from eigenmesh.fitting.node_data import BatchSums, Data, DataFacts, Measurement, Size
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.iteration import Result
@@ -137,12 +137,13 @@ class StreamData(Data):
         sums : BatchSums or None
             Sums over the batch; None for the first one.
         """
-        following, checked = renewed(self.monitor, result.components, result.explained_variance, moments), None
+        quiet, checked = NOTHING if self.monitor is None else self.monitor.quiet, None
         if self.monitor is not None and sums is not None:
             new, residuals = self.monitor.read(sums.sums)
             lost = 1 - sums.explained / float(np.sum(result.explained_variance[: len(self.monitor.variances)]))
             checked = CheckedBatch(self.monitor.checked(self.n_batches, new, lost), residuals)
-            following = replace(following, quiet=self.monitor.after(new, checked.event))
+            quiet = self.monitor.after(new, checked.event)
+        following = Monitor(result.components, result.explained_variance, moments, quiet)
         known: dict[str, Any] = {"last": moments, "space": result.space, "monitor": following, "checked": checked}
         return replace(self, **known, batch_sums=None, n_new=np.zeros_like(self.n_new))
 
