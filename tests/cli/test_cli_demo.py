@@ -75,7 +75,7 @@ def test_a_demo_of_peers_that_is_told_to_end_leaves_none_running():
             if name == self.names[-1]:
                 signal.raise_signal(signal.SIGTERM)
 
-        def wait_for_round(self, name, wanted):
+        def wait(self, done):
             raise AssertionError("the signal was not taken")
 
         def end(self):

@@ -194,7 +194,7 @@ def make_voice(terminal: bool, quiet: bool = False) -> tuple[Messages, io.String
 
 def test_terminal_shows_live_progress():
     messages, said = make_voice(terminal=True)
-    with messages.telling("fitting") as tell:
+    with messages.waiting("fitting") as tell:
         report(rounds_told(tell))
         # The line is drawn some times per second.
         until(lambda: "round 50 of a budget of 5,000, residual 1.2e-01, 2.5 MB sent" in said.getvalue(), "no line")
@@ -202,7 +202,7 @@ def test_terminal_shows_live_progress():
 
 def test_log_gets_a_line_now_and_then(monkeypatch):
     messages, said = make_voice(terminal=False)
-    with messages.telling("fitting") as tell:
+    with messages.waiting("fitting") as tell:
         report(rounds_told(tell))
         assert said.getvalue() == ""
         tell("the end", at_once=True)
@@ -216,7 +216,7 @@ def test_log_gets_a_line_now_and_then(monkeypatch):
 
 def test_quiet_has_no_progress_but_alerts():
     messages, said = make_voice(terminal=True, quiet=True)
-    with messages.telling("fitting") as tell, messages.waiting("reading"):
+    with messages.waiting("fitting") as tell:
         tell("round 1", at_once=True)
     messages.print("result")
     assert said.getvalue() == ""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -30,7 +32,6 @@ from eigenmesh.fitting import Request, Spread
 from eigenmesh.metrics import sin_squared
 from eigenmesh.model import read_model
 from eigenmesh.report.tables import new_table
-from eigenmesh.words import readable_bytes
 
 N_NODES, N_COMPONENTS = 20, 5
 # The rest is of the demo with peers.
@@ -43,8 +44,6 @@ SETTINGS = {"n_components": COMPONENTS, "tol": TOL, "max_rounds": 20000, "patien
 SETTINGS["privacy"] = "open"
 STEP_SIZE = 0.001
 KILL_AT_ROUND = 200
-# A file that marks the folder of a demo, which the next demo may remove.
-MARKER = ".eigenmesh-demo"
 LIMIT_S = 300.0
 
 
@@ -70,7 +69,7 @@ def demo(
     """
     messages, folder = Messages.of(), make_folder(out)
     if peers is not None:
-        converged = demo_with_peers(messages, peers, folder / "peers-demo", folder / "peers-demo.html")
+        converged = demo_with_peers(messages, peers, folder)
     else:
         converged = demo_of_nodes(messages, folder / "demo.png", folder / "demo.html")
     if not converged:
@@ -97,22 +96,23 @@ def pooled_eigenvectors(samples: np.ndarray, n_components: int) -> np.ndarray:
     return np.ascontiguousarray(vectors[:, ::-1][:, :n_components])
 
 
-def demo_with_peers(messages: Messages, n_peers: int, folder: Path, report: Path) -> bool:
+def demo_with_peers(messages: Messages, n_peers: int, out: Path) -> bool:
     """Run a network of sites, kill one and start it again; True if all sites find the components of the pooled data.
 
-    The report is that of a neighbour of the killed site.
+    The sites are in a new folder, and the report is that of a neighbour of the killed site.
     """
     import_extra("cryptography", "peers", "a demo with peers")
     if not 3 <= n_peers <= len(NAMES):
         raise InputError(f"--peers {n_peers} must be between 3 and {len(NAMES)}.")
-    sites = _Sites(messages, NAMES[:n_peers], folder)
+    folder = Path(tempfile.mkdtemp(prefix="peers-demo-", dir=out))
+    sites = _Sites(NAMES[:n_peers], folder)
     messages.print(
         f"{n_peers} sites in {folder}, in a ring, each with a key, a certificate and its part of 1,797 images."
     )
     _run(messages, sites)
-    found = write_report(folder / sites.names[n_peers // 2 - 1] / "site.toml", report)
+    found = write_report(folder / sites.names[n_peers // 2 - 1] / "site.toml", out / "peers-demo.html")
     messages.print(f"wrote {found}")
-    return sites.compare()
+    return _compare(messages, sites)
 
 
 @signals_interrupt()
@@ -122,14 +122,16 @@ def _run(messages: Messages, sites: _Sites) -> None:
     try:
         for name in sites.names:
             sites.start(name)
-        sites.wait_for_round(victim, KILL_AT_ROUND)
+        with messages.waiting("peers are starting and working"):
+            sites.wait(lambda: sites.round(victim) >= KILL_AT_ROUND)
         sites.processes[victim].kill()
         sites.processes[victim].wait()
         messages.print(f"killed {victim} at round {sites.round(victim):,}; the others wait for it")
         time.sleep(2)
         sites.start(victim)
         messages.print(f"started {victim} again; it continues from its journal")
-        sites.wait_for_all()
+        with messages.waiting("peers are working"):
+            sites.wait(lambda: all(process.poll() == 0 for process in sites.processes.values()))
     finally:
         sites.end()
 
@@ -137,17 +139,10 @@ def _run(messages: Messages, sites: _Sites) -> None:
 class _Sites:
     """Folders and processes of the sites."""
 
-    def __init__(self, messages: Messages, names: tuple[str, ...], folder: Path) -> None:
-        self.messages, self.names, self.folder = messages, names, folder
+    def __init__(self, names: tuple[str, ...], folder: Path) -> None:
+        self.names, self.folder = names, folder
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.samples = load("digits").X
-        # The folder of an earlier demo is removed; any other folder is left alone.
-        if (folder / MARKER).exists():
-            shutil.rmtree(folder)
-        if folder.exists():
-            raise InputError(f"{folder} exists and was not created by this demo; move it, or choose another --out.")
-        folder.mkdir(parents=True)
-        (folder / MARKER).touch()
         (folder / "network.toml").write_text(_network(names))
         make_network(folder / "network.toml", folder)
         for position, name in enumerate(names):
@@ -170,27 +165,15 @@ class _Sites:
         except (OSError, ValueError):
             return 0
 
-    def wait_for_round(self, name: str, wanted: int) -> None:
+    def wait(self, done: Callable[[], bool]) -> None:
+        """Wait until this holds; raise if a site fails before, or if it takes too long."""
         deadline = time.monotonic() + LIMIT_S
-        with self.messages.waiting("peers are starting and working"):
-            while self.round(name) < wanted:
-                self._require(self.processes[name].poll() is None, name, "ended before it could be killed")
-                self._require(time.monotonic() < deadline, name, f"has not reached round {wanted}")
-                time.sleep(0.05)
-
-    def wait_for_all(self) -> None:
-        deadline = time.monotonic() + LIMIT_S
-        with self.messages.waiting("peers are working"):
-            for name, process in self.processes.items():
-                try:
-                    status = process.wait(max(0.1, deadline - time.monotonic()))
-                except subprocess.TimeoutExpired:
-                    status = None
-                self._require(status == 0, name, "failed or did not end in time")
-
-    def _require(self, right: bool, name: str, words: str) -> None:
-        if not right:
-            raise TransportError(f"{name} {words}; see {self.folder / name / 'said.txt'}.")
+        while not done():
+            failed = [name for name, process in self.processes.items() if process.poll() not in (None, 0)]
+            if failed or time.monotonic() > deadline:
+                who = f"{', '.join(failed)} failed" if failed else f"the sites have taken more than {LIMIT_S:g} s"
+                raise TransportError(f"{who}; see said.txt in the folders of sites in {self.folder}.")
+            time.sleep(0.05)
 
     def end(self) -> None:
         for process in self.processes.values():
@@ -198,30 +181,24 @@ class _Sites:
                 process.send_signal(signal.SIGKILL)
             process.wait()
 
-    def compare(self) -> bool:
-        """Print a table that compares every site's result with the components of the pooled samples."""
-        vectors = pooled_eigenvectors(self.samples, COMPONENTS)
-        rows, largest = [], 0.0
-        for name in self.names:
-            numbers = json.loads((self.folder / name / "out" / "result.json").read_text())
-            components = read_model(self.folder / name / "out" / "result.npz").components
-            sine = float(np.sqrt(sin_squared(components.T[np.newaxis], vectors)).max())
-            sent = (self.folder / name / "out" / "audit.jsonl").read_text().splitlines()
-            size = sum(json.loads(line).get("bytes", 0) for line in sent)
-            rows.append((name, f"{numbers['error_bound']:.1e}", f"{sine:.1e}", f"{len(sent):,}", readable_bytes(size)))
-            largest = max(largest, sine)
-        head = ("site", "sin(angle) at most", "true sin(angle)", "messages sent", "payload")
-        self.messages.print(new_table(*head, left=1, rows=rows))
-        if largest <= TOL:
-            self.messages.print(
-                f"All {len(self.names)} sites have the components of the pooled images, to {largest:.1e}."
-            )
-        else:
-            self.messages.print(f"The largest angle is {largest:.1e}, above {TOL:g}.")
-        self.messages.print(
-            f"to see what a site sent: eigenmesh site audit {self.folder / self.names[0] / 'out' / 'audit.jsonl'}"
-        )
-        return largest <= TOL
+
+def _compare(messages: Messages, sites: _Sites) -> bool:
+    """Print every site's result beside the components of the pooled samples; True if they are the same."""
+    vectors = pooled_eigenvectors(sites.samples, COMPONENTS)
+    rows, largest = [], 0.0
+    for name in sites.names:
+        model = read_model(sites.folder / name / "out" / "result.npz")
+        sine = float(np.sqrt(sin_squared(model.components.T[np.newaxis], vectors)).max())
+        rows.append((name, f"{model.error_bound:.1e}", f"{sine:.1e}"))
+        largest = max(largest, sine)
+    messages.print(new_table("site", "sin(angle) at most", "true sin(angle)", left=1, rows=rows))
+    if largest <= TOL:
+        messages.print(f"All {len(rows)} sites have the components of the pooled images, to {largest:.1e}.")
+    else:
+        messages.print(f"The largest angle is {largest:.1e}, above {TOL:g}.")
+    audit = sites.folder / sites.names[0] / "out" / "audit.jsonl"
+    messages.print(f"to see what a site sent: eigenmesh site audit {audit}")
+    return largest <= TOL
 
 
 def _network(names: tuple[str, ...]) -> str:
@@ -238,11 +215,6 @@ def _network(names: tuple[str, ...]) -> str:
 
 def _free_ports(count: int) -> list[int]:
     """Free ports. All sockets stay open until the last port is found, so that no port comes twice."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for each in held:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in held]
-    finally:
-        for each in held:
-            each.close()
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [int(each.getsockname()[1]) for each in sockets]

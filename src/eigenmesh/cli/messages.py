@@ -6,10 +6,10 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -109,22 +109,17 @@ class Messages:
         for warning in certificate.warnings:
             self.alert(f"note: {warning}.", style="yellow")
 
-    def waiting(self, text: str) -> AbstractContextManager[Any]:
-        """A spinner, in a terminal, during work that reports no progress itself."""
-        if self.quiet or not self.notices.is_terminal:
-            return nullcontext()
-        return self.notices.status(text)
-
     @contextmanager
-    def telling(self, before: str) -> Iterator[Callable[..., None]]:
-        """Yield a function that tells how far the work is: on one live line in a terminal, otherwise a line every 10 s.
+    def waiting(self, what: str) -> Iterator[Callable[..., None]]:
+        """During work, say in a terminal what it is, and yield a function that tells how far it is.
 
-        With ``at_once=True`` it does not wait until the 10 s are over.
+        That function changes the live line of a terminal; elsewhere it prints a line every 10 s, and with
+        ``at_once=True`` it does not wait until they are over.
         """
         if self.quiet:
             yield lambda words, at_once=False: None
         elif self.notices.is_terminal:
-            with self.notices.status(before) as line:
+            with self.notices.status(what) as line:
                 # As Text, because Rich would read words in brackets, which a neighbour may send, as markup.
                 yield lambda words, at_once=False: line.update(Text(words))
         else:
@@ -144,7 +139,7 @@ class Messages:
     @contextmanager
     def log(self, path: Path | None = None, *listeners: Listener | None) -> Iterator[EventLog]:
         """A log of events that shows the progress of a run, and writes the events to ``path`` and to the listeners."""
-        with self.telling("fitting") as tell, event_log(path, rounds_told(tell), *listeners) as log:
+        with self.waiting("fitting") as tell, event_log(path, rounds_told(tell), *listeners) as log:
             yield log
 
 

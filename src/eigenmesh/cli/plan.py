@@ -39,8 +39,8 @@ def plan(
     request = Request.parse(**method, random_state=seed)
     with messages.waiting("reading the data"):
         problem = Spread(**where, seed=request.layout_seed).of_words(data, table)
-    with messages.waiting("planning") as sign:
-        planned = make_plan(request, problem, report=None if sign is None else sign.update)
+    with messages.waiting("planning") as tell:
+        planned = make_plan(request, problem, report=tell)
     messages.print(facts_table({**facts_of(problem, planned.n_samples), "components": f"{planned.n_components:g}"}))
     messages.print(plan_table(planned, everything))
     messages.print(f"{planned.reason} Forecast from {planned.rehearsed_on}.")

@@ -139,7 +139,7 @@ def _carry_out(
     experiment_of = {run: name for name, each in runs.items() for run in each}
     totals = Counter(experiment_of[run] for run in (*results, *due))
     done = {name: sum(experiment_of[run] == name for run in results) for name in totals}
-    with messages.telling("running") as tell:
+    with messages.waiting("running") as tell:
         finish = counted(tell, totals, done)
         make_runs(due, store, jobs, lambda run: finish(experiment_of[run]))
     return results | kept_runs(due, store), missing
@@ -230,7 +230,7 @@ def reproduce_streaming(messages: Messages, out: Path, trials: int, seed: int, q
     make_folder(out)
     panels = streams.streaming_panels(QUICK_SAMPLES if quick else None)
     totals = {panel.title: len(panel.methods) for panel in panels}
-    with messages.telling("running") as tell:
+    with messages.waiting("running") as tell:
         finish = counted(tell, totals, dict.fromkeys(totals, 0))
         results = [figures.StreamResult(panel, streams.streaming_rows(panel, trials, seed, finish)) for panel in panels]
     about = {

@@ -22,7 +22,7 @@ import typer
 from eigenmesh.cli import options
 from eigenmesh.cli.messages import Messages
 from eigenmesh.cli.process import CANNOT_RESUME, ENDED, NOT_CONVERGED, PARKED, interrupt
-from eigenmesh.errors import CannotResumeError, DisagreementError, ParkedError, TransportError, import_extra
+from eigenmesh.errors import CannotResumeError, ParkedError, TransportError, import_extra
 from eigenmesh.words import one_line, readable_bytes
 
 if TYPE_CHECKING:
@@ -34,6 +34,12 @@ FRESH_HELP = "Start this run over: set aside its journals and result. Needed at 
 Fresh = Annotated[bool, options.option(None, None, FRESH_HELP, "--fresh")]
 FOLLOW_HELP = "Keep running, and process the files that are moved into this folder, batch by batch."
 Follow = Annotated[Path | None, options.option(None, "FOLDER", FOLLOW_HELP, "--follow")]
+# How errors that end a run are reported, with what its operator does next, and the exit status.
+ENDS = (
+    (ParkedError, "parked", "start it again to continue: eigenmesh site run", PARKED),
+    (CannotResumeError, "cannot resume", "start over at all sites: eigenmesh site run --fresh", CANNOT_RESUME),
+    (TransportError, "error", "", ENDED),
+)
 # Shorter waits are not reported.
 SHORT_WAIT_S = 2.0
 LOG_BYTES, LOG_FILES = 10_000_000, 3
@@ -79,7 +85,7 @@ def run(site: options.SiteFile, quiet: options.Quiet = False, fresh: Fresh = Fal
             take_part = (
                 _once(messages, described, fresh) if follow is None else _followed(messages, site, follow, fresh)
             )
-        with logged(described.out.folder / "peer.log"), messages.telling("connecting") as tell:
+        with logged(described.out.folder / "peer.log"), messages.waiting("connecting") as tell:
             outcome = take_part(_shown(tell))
     if outcome is not None:
         _print_outcome(messages, outcome)
@@ -131,19 +137,12 @@ def _last_words(during: Messages, site: Path) -> Iterator[None]:
     except KeyboardInterrupt as error:
         during.alert(f"{STOPPED}: eigenmesh site run {site}", style="yellow")
         raise typer.Exit(PARKED) from error
-    except ParkedError as error:
-        during.alert(f"parked: {one_line(str(error))}", style="yellow")
-        during.alert(f"start it again to continue: eigenmesh site run {site}", style="yellow")
-        raise typer.Exit(PARKED) from error
-    except CannotResumeError as error:
-        during.alert(f"cannot resume: {one_line(str(error))}", style="bold red")
-        during.alert(f"start over at all sites: eigenmesh site run --fresh {site}", style="yellow")
-        raise typer.Exit(CANNOT_RESUME) from error
-    except DisagreementError:
-        raise
     except TransportError as error:
-        during.alert(f"error: {one_line(str(error))}", style="bold red")
-        raise typer.Exit(ENDED) from error
+        kind, what, fix, status = next(end for end in ENDS if isinstance(error, end[0]))
+        during.alert(f"{what}: {one_line(str(error))}", style="yellow" if kind is ParkedError else "bold red")
+        if fix:
+            during.alert(f"{fix} {site}", style="yellow")
+        raise typer.Exit(status) from error
 
 
 def _print_outcome(messages: Messages, outcome: Outcome) -> None:

@@ -196,11 +196,8 @@ def follow(path: Path, feed: Feed, stop: threading.Event, left_of: Callable[[boo
 logger = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
-# Longest time of a request, and most pages open at once.
+# Longest time of a request.
 REQUEST_S = 10.0
-MOST_PAGES = 32
-# How long pages may take to get the last events when the server closes.
-LAST_S = 2.0
 HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -219,7 +216,6 @@ class PageServer:
 
     def __init__(self, feed: Feed, title: str, host: str = LOOPBACK, port: int = 0) -> None:
         self.feed, self.title, self.token = feed, title, secrets.token_urlsafe(24)
-        self.streams = threading.BoundedSemaphore(MOST_PAGES)
         try:
             self._server = _Server((host, port), self)
         except OSError as error:
@@ -238,12 +234,8 @@ class PageServer:
         self.close()
 
     def close(self) -> None:
-        """End the streams, after they have sent everything, and then the server."""
+        """End the streams, and then the server."""
         self.feed.close()
-        deadline = time.monotonic() + LAST_S
-        for _ in range(MOST_PAGES):
-            # A stream releases its share when it ends.
-            self.streams.acquire(timeout=max(0.0, deadline - time.monotonic()))
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -301,9 +293,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _stream(self) -> None:
         last = self.headers.get("Last-Event-ID", "")
-        if not self.server.page.streams.acquire(blocking=False):
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{MOST_PAGES} pages are open; close one.")
-            return
         try:
             self.send_response(HTTPStatus.OK)
             for name, value in {**HEADERS, "Content-Type": "text/event-stream"}.items():
@@ -313,8 +302,6 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(message.encode())
         except OSError:
             logger.debug("a page was closed.")
-        finally:
-            self.server.page.streams.release()
 
     def log_message(self, form: str, *values: object) -> None:
         """Log requests without the token, and not to standard error, where the output of the run is."""
