@@ -245,14 +245,6 @@ def test_a_push_sum_ends_by_name_where_links_are_up_too_seldom():
     assert network.traffic.rounds < 30_000
 
 
-def test_a_notebook_shows_the_first_rounds_of_a_network_that_changes():
-    network = Changing(NetworkSequence(4, lambda t: nx.cycle_graph(4)))
-    network.mix(np.zeros((4, 2)))
-    page = network._repr_html_()
-    assert "Changing: 1 rounds, 8 messages, 128 B so far." in page
-    assert page.count("<svg") == 3
-
-
 @pytest.mark.parametrize("solver", [DeEPCA(), SDOT()], ids=lambda solver: solver.name)
 def test_solvers_that_need_what_is_not_there_name_the_one_to_use(solver):
     problem = make_problem(geometric_spectrum(10, 2, 0.6), M)

@@ -196,11 +196,6 @@ class Partition:
         raise NotImplementedError
 
     @classmethod
-    def blocks_of(cls, sources: Sequence[Source], where: Sequence[object]) -> tuple[Block, ...]:
-        """Blocks of sources, one for each node in this process; ``where`` are their names in messages."""
-        return tuple(map(Block, sources))
-
-    @classmethod
     def from_array(
         cls,
         X: object,
@@ -287,7 +282,9 @@ class Partition:
         held = ids_of(matrices, ids)
         where = [f"node {node}" for node in held]
         sources = [as_source(X, f"X at {place}") for place, X in zip(where, matrices, strict=True)]
-        blocks = cls.blocks_of(sources, sources_at or where)
+        if cls.axis == 0:
+            sources = all_aligned(sources, sources_at or where)
+        blocks = tuple(map(Block, sources))
         names = None if node_names is None else tuple(node_names)
         columns = next((block.feature_names for block in blocks if block.feature_names is not None), None)
         return cls(blocks, len(matrices) if n_nodes is None else n_nodes, held, columns, names, **more)
@@ -365,10 +362,6 @@ class Shards(Partition):
     def of_parts(cls, source: Source, parts: Sequence[Rows]) -> Self:
         blocks = tuple(Block(source, part) for part in parts)
         return cls(blocks, len(blocks), tuple(range(len(blocks))), source.feature_names)
-
-    @classmethod
-    def blocks_of(cls, sources: Sequence[Source], where: Sequence[object]) -> tuple[Block, ...]:
-        return tuple(map(Block, all_aligned(sources, where)))
 
 
 @dataclass(frozen=True, eq=False)

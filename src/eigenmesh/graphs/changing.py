@@ -12,14 +12,11 @@ import numpy as np
 from scipy import sparse
 
 from eigenmesh.errors import GraphError
-from eigenmesh.graphs.topologies import circle_picture, complete, graph_of, require_simple
+from eigenmesh.graphs.topologies import complete, graph_of, require_simple
 from eigenmesh.graphs.weights import Weights, adjacency, digest_of
-from eigenmesh.words import html_paragraphs
 
 # Links of one round: (M, M), true where the node of the column sends to the node of the row.
 Links = np.ndarray
-# Number of rounds that a notebook shows.
-SHOWN_ROUNDS = 3
 # Number of rounds whose links nodes compare before a fit.
 COMPARED_ROUNDS = 16
 
@@ -72,20 +69,6 @@ class NetworkSequence:
             raise GraphError(f"duplicates={self.duplicates!r} must be a share, from 0 to 1.")
         if not (isinstance(self.delay, Integral) and self.delay >= 0):
             raise GraphError(f"delay={self.delay!r} must be a whole number of rounds, 0 or more.")
-
-    def _repr_html_(self) -> str:
-        way = "one way" if self.one_way else "both ways"
-        faults = {"lost": self.loss, "sent twice": self.duplicates}
-        words = [
-            f"{self.n_nodes} nodes; links go {way}",
-            *(f"{share:.0%} {how}" for how, share in faults.items() if share),
-        ]
-        words += [f"up to {self.delay} rounds late"] if self.delay else []
-        kind = nx.DiGraph if self.one_way else nx.Graph
-        links = [self.weights_at(round_).T * (1 - np.eye(self.n_nodes)) for round_ in range(SHOWN_ROUNDS)]
-        pictures = "".join(circle_picture(nx.from_numpy_array(each > 0, create_using=kind)) for each in links)
-        sentence = f"{', '.join(words)}. Its first {SHOWN_ROUNDS} rounds:"
-        return f"<div>{html_paragraphs([sentence])}{pictures}</div>"
 
     @property
     def reliable(self) -> bool:
@@ -321,14 +304,9 @@ def _tree_rounds(waits: np.ndarray, root: int) -> float:
     from scipy.sparse import csgraph
 
     _, before = csgraph.dijkstra(waits, indices=root, return_predecessors=True)
-    levels: dict[int, list[float]] = {}
-    for node in range(len(waits)):
-        depth, ancestor = 0, node
-        while ancestor != root:
-            depth, ancestor = depth + 1, int(before[ancestor])
-        if depth:
-            levels.setdefault(depth, []).append(1.0 / waits[before[node], node])
-    return sum(_slowest(np.array(shares)) for shares in levels.values())
+    tree = csgraph.reconstruct_path(waits, before).tocoo()
+    depths = csgraph.dijkstra(tree, indices=root, unweighted=True)[tree.col]
+    return sum(_slowest(1.0 / tree.data[depths == depth]) for depth in np.unique(depths))
 
 
 def _slowest(shares: np.ndarray) -> float:

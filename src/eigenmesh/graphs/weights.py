@@ -20,8 +20,8 @@ from scipy import sparse
 
 from eigenmesh.errors import GraphError
 from eigenmesh.graphs.eigenvalues import Matrix, Spectrum, diameter_and_centre, ends, is_symmetric, is_two_way, spectrum
-from eigenmesh.graphs.topologies import circle_picture, graph_of, require_both_ways, require_connected, require_simple
-from eigenmesh.words import canonical_name, html_paragraphs
+from eigenmesh.graphs.topologies import graph_of, require_both_ways, require_connected, require_simple
+from eigenmesh.words import canonical_name
 
 # Up to this many nodes, a dense product is as fast as a sparse one.
 DENSE_NODES = 256
@@ -63,10 +63,6 @@ class Weights:
 
     def __repr__(self) -> str:
         return f"Weights(n_nodes={self.n_nodes}, edges={self.edges}, beta={self.spectrum.beta:.4g})"
-
-    def _repr_html_(self) -> str:
-        facts = [f"{self.n_nodes} nodes, {self.edges} links, beta {self.spectrum.beta:.4g}"]
-        return f"<div>{html_paragraphs(facts)}{circle_picture(self.graph)}</div>"
 
     @property
     def n_nodes(self) -> int:

@@ -25,7 +25,6 @@ from eigenmesh.networks.mixes import Mixes, PushMixes, rounds_to_contract
 from eigenmesh.networks.network import Network
 from eigenmesh.networks.traffic import Traffic
 from eigenmesh.transports import Transport
-from eigenmesh.words import html_paragraphs
 
 # How messages reach their receivers.
 
@@ -437,10 +436,6 @@ class Changing(Network):
     def _no_fixed_links(self) -> InputError:
         fix = "use the solver tracked-subspace, which does not need them"
         return InputError(f"a network that changes has no fixed weights, tree or exact averages; {fix}.")
-
-    def _repr_html_(self) -> str:
-        words = html_paragraphs([f"{type(self).__name__}: {self._traffic_words()}."])
-        return f"<div>{words}{self.sequence._repr_html_()}</div>"
 
 
 def _heard_after(heard: np.ndarray, on_time: np.ndarray) -> np.ndarray:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import secrets
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,7 +31,6 @@ from eigenmesh.networks.mixes import AveragingMixes, Mixes, PushMixes, rounds_to
 from eigenmesh.networks.own_pace import Pace, Paced
 from eigenmesh.networks.traffic import Meter, Traffic
 from eigenmesh.transports import Transport
-from eigenmesh.words import html_paragraphs, readable_bytes
 
 T = TypeVar("T")
 
@@ -510,21 +508,6 @@ class Network(ABC):
         """Raise unless nodes can act at their own pace on this network."""
         what = f"nodes at their own pace need real or virtual time, and {type(self).__name__} has none"
         raise InputError(f'{what}; use transport="threads", or eigenmesh simulate.')
-
-    # How a notebook shows a network: its graph, and the traffic so far.
-
-    def _traffic_words(self) -> str:
-        sent = self.traffic
-        return f"{sent.rounds:,} rounds, {sent.messages:,} messages, {readable_bytes(sent.bytes)} so far"
-
-    def _repr_html_(self) -> str:
-        about = f"{type(self).__name__} of {self.n_nodes} nodes and {self.weights.edges} links: {self._traffic_words()}"
-        wider = "; links are wider the more went over them" if self.meter.exchanges else ""
-        over = Counter[frozenset[int]]()
-        for link, (_, n_bytes) in self.link_traffic().items():
-            over[frozenset(link)] += n_bytes
-        picture = graphs.topologies.circle_picture(self.weights.graph, over)
-        return f"<div>{html_paragraphs([f'{about}{wider}.'])}{picture}</div>"
 
 
 def flat(values: Array) -> Array:
