@@ -46,7 +46,6 @@ from eigenmesh.data.moments import (
     missing_policy,
     moments_about,
     moments_by_sums,
-    not_finite,
     own_moments,
     pooled_moments,
     require_range,

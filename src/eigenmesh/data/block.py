@@ -414,7 +414,7 @@ def aligned(source: Source, n_features: int, names: tuple[str, ...] | None, wher
     lacking, more = [[name for name in ours if name not in theirs] for ours, theirs in both]
     if lacking:
         it = "it" if len(lacking) == 1 else "them"
-        fix = _encode(lacking, found) or f"add {it}, or leave {it} out everywhere"
+        fix = f"add {it} (a level such as sex=f by categories), or leave {it} out everywhere"
         raise DataError(f"{where} lacks {listed_columns(lacking)}, which {by} has; {fix}.")
     if more:
         raise DataError(f"{where} has {listed_columns(more)}, which {by} lacks; leave it out (drop).")
@@ -431,14 +431,6 @@ def all_aligned(sources: Sequence[Source], where: Sequence[object]) -> list[Sour
         source if source.feature_names is None else aligned(source, len(names or ()), names, str(place), str(by))
         for place, source in zip(where, sources, strict=True)
     ]
-
-
-def _encode(lacking: Sequence[str], found: Sequence[str]) -> str:
-    """Advice if a missing column is a level of a categorical column in the table; empty if it is not."""
-    parts = [name.partition("=") for name in lacking]
-    there = next((column for column, equals, _ in parts if equals and column in found), None)
-    levels = [level for column, _, level in parts if column == there]
-    return "" if there is None else f"give the categories of {there!r}: {', '.join(levels)}"
 
 
 def _levels(columns: ColumnReader, options: TableOptions, features: Sequence[int]) -> dict[int, tuple[str, ...]]:

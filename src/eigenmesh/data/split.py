@@ -165,7 +165,13 @@ def split_by_name(name: str | Split, seed: int = 0) -> Split:
     if isinstance(name, Split) and not isinstance(name, type):
         return name
     kind, _, argument = name.partition(":") if isinstance(name, str) else (name, "", "")
-    return lookup("split", kind, SPLITS, also="a Split object")(argument, seed)
+    build, form = lookup("split", kind, SPLITS, also="a Split object")
+    if argument and form is None:
+        raise InputError(f"this split takes no argument; leave out {argument!r}.")
+    try:
+        return build(argument, seed)
+    except ValueError as error:
+        raise InputError(f"this split is written {form}; got {argument!r}.") from error
 
 
 def rows_by_value(values: np.ndarray, what: str) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -238,33 +244,15 @@ def _check_counts(n_samples: int, n_nodes: int) -> None:
         raise DataError(f"n_nodes = {n_nodes} is more than the {n_samples} samples; every node needs at least one.")
 
 
-def _plain(argument: str, split: Split) -> Split:
-    if argument:
-        raise InputError(f"this split takes no argument; leave out {argument!r}.")
-    return split
-
-
-def _dirichlet(argument: str, seed: int) -> Split:
-    try:
-        return DirichletSplit(float(argument), seed)
-    except ValueError as error:
-        raise InputError(f"a Dirichlet split is written 'dirichlet:0.1', alpha > 0; got {argument!r}.") from error
-
-
 def _sizes(argument: str, seed: int) -> Split:
-    try:
-        sizes = [int(part) if part.strip().isdecimal() else float(part) for part in argument.split(",")]
-        return SizesSplit(sizes, seed)
-    except ValueError as error:
-        form = "'sizes:10,20,30' or 'sizes:0.2,0.8', all positive"
-        raise InputError(f"a split by sizes is written {form}; got {argument!r}.") from error
+    return SizesSplit([int(part) if part.strip().isdecimal() else float(part) for part in argument.split(",")], seed)
 
 
-# To add a split: a class above, a row here.
-SPLITS: dict[str, Callable[[str, int], Split]] = {
-    "random": lambda argument, seed: _plain(argument, RandomSplit(seed)),
-    "contiguous": lambda argument, seed: _plain(argument, ContiguousSplit()),
-    "label": lambda argument, seed: _plain(argument, LabelSplit()),
-    "dirichlet": _dirichlet,
-    "sizes": _sizes,
+# To add a split: a class above, a row here, with the form of its argument if it has one.
+SPLITS: dict[str, tuple[Callable[[str, int], Split], str | None]] = {
+    "random": (lambda argument, seed: RandomSplit(seed), None),
+    "contiguous": (lambda argument, seed: ContiguousSplit(), None),
+    "label": (lambda argument, seed: LabelSplit(), None),
+    "dirichlet": (lambda argument, seed: DirichletSplit(float(argument), seed), "'dirichlet:0.1', alpha > 0"),
+    "sizes": (_sizes, "'sizes:10,20,30' or 'sizes:0.2,0.8', all positive"),
 }
