@@ -134,11 +134,10 @@ def carry_out(
         fitted = run_fit(prepared, events=log, reference=truth)
         log.emit(fitted.result.ended)
     numbers = fit_numbers(fitted, {**_asked(fitted, data), "solver_parameters": dict(vars(prepared.solver)), **about})
-    held, sines = "", None
+    sines = None
     if truth is not None:
-        held = f"held by {fitted.result.n_nodes} nodes ({data.split} split)"
         sines = np.sqrt(sin_squared(fitted.result.node_components.mT, truth).max(axis=0))
-    outputs.finish(messages, fitted, numbers, entries, title_of(data), facts, data, held, sines)
+    outputs.finish(messages, fitted, numbers, entries, title_of(data), facts, data, sines)
     if not fitted.result.converged:
         wait_until_all_have_written(data.transport)
     return fitted.result.converged

@@ -121,7 +121,6 @@ ConditionsPath = Annotated[Path | None, option(NETWORK, "FILE.toml", CONDITIONS_
 ComponentCount = Annotated[int | None, option(METHOD, "K", "Number (5 by default).", "--components", "-k", min=1)]
 Tol = Annotated[float, option_for("tol")]
 MaxRounds = Annotated[int, option_for("max_rounds")]
-CovarianceName = Annotated[str, option_for("covariance")]
 Seed = Annotated[int, option(METHOD, "N", "Seed of split, graph and start.", min=0)]
 DrawnSeed = Annotated[int | None, option(METHOD, "N", "Of split, graph and start, which is random by default.", min=0)]
 ArraysFile = Annotated[Path | None, option(OUTPUT, "FILE.npz", "Write components, variances, mean and more.", "--out")]

@@ -98,13 +98,12 @@ class Outputs:
         title: str,
         facts: dict[str, str],
         data: NodeData | None = None,
-        held: str = "",
         true_sines: np.ndarray | None = None,
     ) -> None:
         """Write every file of a fit, print its result, and say what was written.
 
         ``data`` are the samples, if they are still here: their name says whether they are images, and some of their
-        scores are shown. ``held`` says where they are; by default at how many nodes.
+        scores are shown.
         """
         result, model, written = fitted.result, model_of(fitted), []
         shape = None if data is None else IMAGE_SHAPES.get(data.name)
@@ -119,7 +118,7 @@ class Outputs:
                 cast(Weights, fitted.weights),
                 replace(result, components=fitted.components),
                 fitted.request.tol,
-                title=f"{title}: {fitted.moments.n_samples:,} samples {held or f'at {result.n_nodes} nodes'}",
+                title=f"{title}: {fitted.moments.n_samples:,} samples at {result.n_nodes} nodes",
                 names=fitted.facts.node_names,
                 image_shape=shape,
                 total_variance=fitted.total_variance,
