@@ -50,7 +50,7 @@ def folder(write_csv, tmp_path, samples):
         (("fit", "holed.csv", "--out", "r.npz"), ("is NaN", "column 2 ('c2')", "--missing mean")),
         ((*FIT, "--topology", "apart.txt"), ("2 components", "2, 3", "add links")),
         ((*FIT, "--topology", "ring"), ("'ring'", "cycle", "erdos_renyi")),
-        ((*FIT, "--topology", "links.txt"), ("links.txt does not exist",)),
+        ((*FIT, "--topology", "links.txt"), ("links.txt cannot be read: No such file", "give the path")),
         ((*FIT, "--topology", "three.txt", "--nodes", "5"), ("three.txt links 3 nodes", "--nodes 5", "leave out")),
         ((*FIT, "--solver", "slow-pca"), ("'slow-pca'", "fast-pca", "Did you mean")),
         ((*FIT, "--split", "evenly"), ("'evenly'", "contiguous", "random")),

@@ -269,10 +269,11 @@ class Spread:
         if self.split is not None:
             n = max(2, len(files))
             raise InputError(f"{n} files are {n} nodes, one per file; leave out --split {self.split}.")
+        if self.n_nodes not in (None, len(files)):
+            fix = f"leave out n_nodes, or give a network of {len(files)} nodes"
+            fix = fix if transport is None else f"start {len(files)} processes"
+            raise InputError(f"{len(files)} files are {len(files)} nodes, one per file, not {self.n_nodes}; {fix}.")
         if transport is not None:
-            if len(files) != transport.size:
-                started = f"{transport.size} processes were started"
-                raise InputError(f"{len(files)} files are {len(files)} nodes, one per file, but {started}.")
             stems = [data.name_of(Path(file)) for file in files]
             table = replace(
                 read_one(files[transport.rank], options), name=words[0] if len(words) == 1 else f"{len(files)} files"
@@ -282,9 +283,6 @@ class Spread:
             if data.is_dataset(name) and not Path(name).is_file():
                 few = "give only this data set, or only files"
                 raise InputError(f"{name} is a data set, but {len(files)} sources were given; {few}.")
-        if self.n_nodes not in (None, len(files)):
-            fix = f"leave out n_nodes, or give a network of {len(files)} nodes"
-            raise InputError(f"{len(files)} files are {len(files)} nodes, one per file, not {self.n_nodes}; {fix}.")
         return replace(self.of_parts(files, **vars(options)), name=f"{len(files)} files", split="one node per file")
 
 
