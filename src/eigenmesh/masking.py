@@ -34,7 +34,8 @@ class SiteKey:
     secret_bytes: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        _require_length("the secret of a site key", self.secret_bytes)
+        if len(self.secret_bytes) != KEY_BYTES:
+            raise InputError(f"the secret of a site key has {len(self.secret_bytes)} bytes; X25519 takes {KEY_BYTES}.")
 
     @classmethod
     def generate(cls, entropy: bytes | None = None) -> SiteKey:
@@ -49,11 +50,10 @@ class SiteKey:
 
     def shared(self, public: bytes) -> bytes:
         """The X25519 secret shared with another site's public key. Raises InputError for a degenerate key."""
-        _require_length("a public key", public)
         try:
             secret: bytes = self._private.exchange(_curve().X25519PublicKey.from_public_bytes(public))
         except ValueError as error:
-            raise InputError(f"{public.hex()} is not usable as a public key: every secret with it is 0.") from error
+            raise InputError(f"{public.hex()} is not usable as a public key: {error}") from error
         return secret
 
     @cached_property
@@ -121,11 +121,6 @@ def _joined(*fields: bytes) -> bytes:
 
 def _curve() -> Any:
     return import_extra("cryptography.hazmat.primitives.asymmetric.x25519", "masked", "masking")
-
-
-def _require_length(what: str, value: bytes) -> None:
-    if len(value) != KEY_BYTES:
-        raise InputError(f"{what} has {len(value)} bytes; X25519 takes {KEY_BYTES}.")
 
 
 # Which sites share a mask: all pairs, or in a large network the edges of a random regular graph.
@@ -224,20 +219,18 @@ def graph_of_size(sites: int) -> MaskGraph:
 
 
 @lru_cache(maxsize=8)
-def mask_graph(context: MaskContext, all_pairs_up_to: int = ALL_PAIRS_UP_TO) -> MaskGraph:
-    """All pairs if there are few sites. Otherwise a random graph of degree k = 2 ceil(log2 M), from the context.
+def mask_graph(context: MaskContext) -> MaskGraph:
+    """All pairs if there are at most 50 sites. Otherwise a random graph of degree k = 2 ceil(log2 M), from the context.
 
     Parameters
     ----------
     context : has the names of the sites, and is what the graph is drawn from.
-    all_pairs_up_to : how many sites are few.
     """
     sites = len(context.names)
-    degree = 2 * math.ceil(math.log2(max(sites, 2)))
-    if sites <= all_pairs_up_to or degree >= sites - 1:
+    if sites <= ALL_PAIRS_UP_TO:
         rows = [[other for other in range(sites) if other != rank] for rank in range(sites)]
     else:
-        rows = _shuffled(sites, degree, context.encoded)
+        rows = _shuffled(sites, 2 * math.ceil(math.log2(sites)), context.encoded)
     return MaskGraph(tuple(map(tuple, rows)))
 
 

@@ -8,7 +8,7 @@ from eigenmesh.averaging import Gossip, Integers, LinearRound
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Meter, Stacked, Traffic
 from eigenmesh.networks.changing import AllHere, OneHere
-from eigenmesh.networks.codec import IntegerCodec, ProductScales
+from eigenmesh.networks.codec import ProductScales, format_of
 from eigenmesh.transports import run_threads
 
 M = 5
@@ -52,19 +52,20 @@ def test_counts_add_up_and_can_be_taken_apart():
 
 
 def test_a_codec_takes_the_format_of_what_is_known():
-    codec = IntegerCodec(Integers().prepare(RING))
+    network = Stacked(RING, Integers())
     parts = np.random.default_rng(0).uniform(-1, 1, (M, 3))
-    wide = codec.format(None)
+    wide = format_of(None, None, M)
     assert wide.encode(parts, range(M)).shape == (M, 6)
-    scaled = codec.format(np.abs(parts).sum(axis=0))
+    scaled = format_of(np.abs(parts).sum(axis=0), None, M)
     total = scaled.decode(scaled.encode(parts, range(M)).sum(axis=0))
     np.testing.assert_allclose(total, parts.sum(axis=0), rtol=0, atol=1e-15)
     with pytest.raises(InputError, match=r"call network\.learn_scales first"):
-        codec.size_of_products(0.5)
-    codec.scales = ProductScales.of(np.ones(3), M)
+        network.size_of_products(parts, np.full((1, 1), 0.5))
+    network.learn_scales(np.ones(3))
+    scales = ProductScales.of(np.ones(3), M)
     # One word for each number of a product, by the scale of its row.
-    assert codec.format(None).encode(parts[:, :, np.newaxis] / M, range(M)).shape == (M, 3, 1)
-    assert 0 < codec.size_of_products(0.5) <= codec.scales.size
+    assert format_of(None, scales, M).encode(parts[:, :, np.newaxis] / M, range(M)).shape == (M, 3, 1)
+    assert 0 < float(network.size_of_products(parts, np.full((1, 1), 0.5))[0, 0]) <= scales.size
 
 
 def test_maxima_on_a_piggyback_are_those_of_the_values_and_end_with_them():

@@ -145,7 +145,8 @@ class Integers:
             raise InputError(f"over = {self.over!r} must be Tree() or AllReduce().")
 
     def prepare(self, weights: Weights) -> IntegerAverage:
-        return IntegerAverage(self.over.prepare(weights), weights.n_nodes)
+        over = self.over.prepare(weights)
+        return IntegerAverage(over, weights.n_nodes, over.rounds, over.messages, over.in_turn)
 
 
 @dataclass(frozen=True)
@@ -154,18 +155,9 @@ class IntegerAverage:
 
     over: TreeAverage | AllReduceAverage
     n_nodes: int
-
-    @property
-    def rounds(self) -> int:
-        return self.over.rounds
-
-    @property
-    def messages(self) -> int:
-        return self.over.messages
-
-    @property
-    def in_turn(self) -> float:
-        return self.over.in_turn
+    rounds: int
+    messages: int
+    in_turn: float
 
     @property
     def accuracy(self) -> float:

@@ -1,4 +1,4 @@
-"""What a network with integer averages holds: the codec between numbers and integers, and the masks of its nodes."""
+"""What a network with integer averages holds: the scales of its integers, and the masks of its nodes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenmesh import arrays as ea
-from eigenmesh.averaging import BITS, FixedPoint, IntegerAverage, Scaled, Wide
-from eigenmesh.errors import InputError
+from eigenmesh.averaging import BITS, FixedPoint, Scaled, Wide
 from eigenmesh.masking import Masks
 
 # Upper bound of the sum of absolute values over all nodes: one number, or one per entry.
@@ -87,40 +86,8 @@ class ProductScales:
         return max(math.sqrt(self.size * averaged), rounded_off * self.size)
 
 
-class IntegerCodec:
-    """Numbers of the nodes as integers for a sum over M nodes, and the average that their sum stands for.
-
-    Parameters
-    ----------
-    average : IntegerAverage
-        How the integers are summed.
-
-    Attributes
-    ----------
-    scales : ProductScales or None
-        Public scales of products ``C_i B``, once all nodes know the pooled variances.
-    """
-
-    def __init__(self, average: IntegerAverage) -> None:
-        self.average, self._n_nodes = average, average.n_nodes
-        self.scales: ProductScales | None = None
-
-    def format(self, bound: Bound) -> FixedPoint:
-        """The format of an average: by its bound, else that of products, or a wide one before scales are known."""
-        if bound is not None:
-            return Scaled.within(bound)
-        return Wide(self._n_nodes) if self.scales is None else Scaled.within(self.scales.rows[:, np.newaxis])
-
-    @property
-    def resolution(self) -> float:
-        """Largest rounding error of a sum of any numbers over all nodes."""
-        return Wide(self._n_nodes).resolution
-
-    def size_of_products(self, averaged: float) -> float:
-        """Bound of the size of the products ``C_i b`` where the norm of their average is at most ``averaged``.
-
-        No node reveals the size of its own products, so the public scales bound it.
-        """
-        if self.scales is None:
-            raise InputError("integer averages need the pooled variances; call network.learn_scales first.")
-        return self.scales.size_of(averaged, self._n_nodes)
+def format_of(bound: Bound, scales: ProductScales | None, n_nodes: int) -> FixedPoint:
+    """The format of an average: by its bound, else that of products, or a wide one before their scales are known."""
+    if bound is not None:
+        return Scaled.within(bound)
+    return Wide(n_nodes) if scales is None else Scaled.within(scales.rows[:, np.newaxis])

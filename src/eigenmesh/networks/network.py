@@ -1,7 +1,7 @@
 """A network: nodes that mix, average and take maxima of arrays by exchanges between neighbours.
 
 A network holds its parts. The `Meter` counts what is sent. The `Piggyback` has values that travel in the messages of
-mixes. With integer averages, the `IntegerCodec` turns numbers into integers, and `Masking` hides those of each node. A
+mixes. With integer averages, `ProductScales` say how numbers become integers, and `Masking` hides those of each node. A
 subclass says how arrays get to neighbours: in `Stacked` by a product with a matrix, in `Peers` through a transport.
 """
 
@@ -26,7 +26,7 @@ from eigenmesh.averaging import Averaging, LinearRound
 from eigenmesh.errors import GraphError, InputError
 from eigenmesh.graphs import Weights
 from eigenmesh.masking import Disclosure, Masks
-from eigenmesh.networks.codec import Bound, IntegerCodec, Masking, ProductScales
+from eigenmesh.networks.codec import Bound, Masking, ProductScales, format_of
 from eigenmesh.networks.mixes import AveragingMixes, Mixes, PushMixes, rounds_to_contract
 from eigenmesh.networks.own_pace import Pace, Paced
 from eigenmesh.networks.traffic import Meter, Traffic
@@ -70,8 +70,10 @@ class Network(ABC):
         The averaging, prepared for this network.
     meter : Meter
         Counts what is sent.
-    integers : IntegerCodec or None
-        Turns numbers into integers, if averages are sums of integers.
+    integers : IntegerAverage or None
+        The averaging, if averages are sums of integers.
+    scales : ProductScales or None
+        Public scales of products with integer averages, once all nodes know the pooled variances.
     masking : Masking or None
         Hides the integers of each node, if the nodes have agreed on masks.
     """
@@ -83,10 +85,11 @@ class Network(ABC):
     def _begin(self, average: av.Average) -> None:
         self.average = self._over = average
         self.meter, self._piggyback = Meter(), Piggyback()
-        self.integers: IntegerCodec | None = None
+        self.integers: av.IntegerAverage | None = None
+        self.scales: ProductScales | None = None
         self.masking: Masking | None = None
         if isinstance(average, av.IntegerAverage):
-            self.integers, self._over = IntegerCodec(average), average.over
+            self.integers, self._over = average, average.over
         # With an all-reduce the engine connects all nodes; maxima use it too.
         self.collective = isinstance(self._over, av.AllReduceAverage)
         self._mixes: dict[float, Mixes] = {}
@@ -309,13 +312,13 @@ class Network(ABC):
             return self._integer_mean(self.integers, array, bound)
         return self.reduced_mean(array) if self.collective else self.average(self, array)
 
-    def _integer_mean(self, integers: IntegerCodec, array: Array, bound: Bound) -> Array:
-        codec = integers.format(bound)
+    def _integer_mean(self, integers: av.IntegerAverage, array: Array, bound: Bound) -> Array:
+        codec = format_of(bound, self.scales, self.n_nodes)
         words = codec.encode(ea.to_numpy(array), self.ids)
         if self.masking is not None:
             words = self.masking.added(words)
-            self.masking.columns += 0 if bound is not None or integers.scales is None else array.shape[-1]
-        summed = integers.average.total(self, words)[:1]
+            self.masking.columns += 0 if bound is not None or self.scales is None else array.shape[-1]
+        summed = integers.total(self, words)[:1]
         self._hear(summed)
         return everywhere(ea.like(codec.decode(summed) / self.n_nodes, array), array.shape[0])
 
@@ -453,14 +456,9 @@ class Network(ABC):
     # Integer averages: their scales and masks.
 
     @property
-    def scales(self) -> ProductScales | None:
-        """Public scales of products with integer averages, once they are known."""
-        return self.integers.scales if self.integers else None
-
-    @property
     def resolution(self) -> float:
         """Largest rounding error of a sum of any numbers over all nodes with integer averages, else 0."""
-        return self.integers.resolution if self.integers else 0.0
+        return av.Wide(self.n_nodes).resolution if self.integers else 0.0
 
     def learn_scales(self, diagonal: np.ndarray, trace: float | None = None) -> None:
         """Take the scales of products from the diagonal of the pooled covariance, (d,), the same bits at all nodes.
@@ -468,7 +466,7 @@ class Network(ABC):
         If the trace is given, the diagonal may be an upper bound.
         """
         if self.integers:
-            self.integers.scales = ProductScales.of(diagonal, self.n_nodes, trace)
+            self.scales = ProductScales.of(diagonal, self.n_nodes, trace)
 
     def size_of_products(self, norms: Array, averaged: Array) -> Array:
         """Size of the products ``C_i b`` for the certificate, from their norms and those of their average: (copies, 1).
@@ -478,7 +476,9 @@ class Network(ABC):
         """
         xp = ea.namespace(norms)
         if self.integers:
-            size = self.integers.size_of_products(float(xp.max(averaged)))
+            if self.scales is None:
+                raise InputError("integer averages need the pooled variances; call network.learn_scales first.")
+            size = self.scales.size_of(float(xp.max(averaged)), self.n_nodes)
             return xp.asarray([[size]], dtype=norms.dtype, device=norms.device)
         return xp.max(xp.reshape(norms, (averaged.shape[0], -1)), axis=1, keepdims=True)
 
