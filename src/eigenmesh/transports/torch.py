@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from types import FrameType
 from typing import Any, ClassVar, NoReturn
 
@@ -124,20 +125,6 @@ class Group:
     backend: str
     store: Any
     own: bool
-
-    def start(self, operations: Sequence[tuple[Any, Any, int]], kind: str) -> list[Any]:
-        """Start all (operation, buffer, rank) of one round. Returns the works to wait for."""
-        # One tag per kind of message: gloo kills a process that gets more bytes than it expects, and never matches
-        # messages with different tags.
-        tag = OUTSIDE_ROUNDS + 2 + zlib.crc32(kind.encode()) // 4
-        distributed = self.torch.distributed
-        works: list[Any] = distributed.batch_isend_irecv([distributed.P2POp(*one, tag=tag) for one in operations])
-        return works
-
-    def reduce(self, tensor: Any, reduction: Reduction) -> Any:
-        """Start an all-reduce in place. Returns the work to wait for. For a mean, divide by M first."""
-        kinds = self.torch.distributed.ReduceOp
-        return self.torch.distributed.all_reduce(tensor, kinds.MAX if reduction == "max" else kinds.SUM, async_op=True)
 
     def gone(self, ranks: Sequence[int]) -> list[int]:
         """Ranks to which the connection is closed; known only under gloo."""
@@ -469,12 +456,15 @@ class TorchTransport(Transport):
             return dict.fromkeys(links.receive_from, arrays)
         buffers = {sender: message.buffer() for sender in links.receive_from}
         distributed = self._torch.distributed
-        operations = [(distributed.irecv, buffers[sender], sender) for sender in links.receive_from]
+        # One tag per kind of message: gloo kills a process that gets more bytes than it expects, and never matches
+        # messages with different tags.
+        one = partial(distributed.P2POp, tag=OUTSIDE_ROUNDS + 2 + zlib.crc32(message.kind.encode()) // 4)
+        operations = [one(distributed.irecv, buffers[sender], sender) for sender in links.receive_from]
         packed = message.pack() if links.send_to else None
-        operations += [(distributed.isend, packed, receiver) for receiver in links.send_to]
+        operations += [one(distributed.isend, packed, receiver) for receiver in links.send_to]
         if operations:
-            ranks = [rank for _, _, rank in operations]
-            self._complete(lambda: self._group.start(operations, message.kind), ranks, message.kind)
+            ranks = [*links.receive_from, *links.send_to]
+            self._complete(lambda: distributed.batch_isend_irecv(operations), ranks, message.kind)
         self.sent.add(len(links.send_to), message.payload_bytes)
         return {sender: message.unpack(buffer) for sender, buffer in buffers.items()}
 
@@ -489,8 +479,9 @@ class TorchTransport(Transport):
         if reduction == "mean" and not own.is_floating_point():
             raise InputError(f"a mean of {own.dtype} is not defined; use float32 or float64.")
         reduced = own * (1 / self.size) if reduction == "mean" else own.clone()
-        kind = f"{reduction} of {kind_of([reduced])}"
-        self._complete(lambda: [self._group.reduce(reduced, reduction)], self.others, kind)
+        distributed, kind = self._torch.distributed, f"{reduction} of {kind_of([reduced])}"
+        operation = distributed.ReduceOp.MAX if reduction == "max" else distributed.ReduceOp.SUM
+        self._complete(lambda: [distributed.all_reduce(reduced, operation, async_op=True)], self.others, kind)
         return reduced
 
     def _complete(self, start: Callable[[], list[Any]], ranks: Sequence[int], kind: str) -> None:
