@@ -32,6 +32,7 @@ def simulated(solver, averaging):
     return fits(solver, averaging)
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("solver", "averaging"), PAIRS)
 @pytest.mark.parametrize("engine", [row("threads"), row("mpi"), row("torch")])
 def test_every_engine_has_the_bits_of_the_simulation(engine, solver, averaging):
