@@ -39,7 +39,7 @@ from eigenmesh.rehearsal.simulation import simulate
 from eigenmesh.solvers import AT_OWN_PACE, BlockKrylov, FastPCA
 
 Rng = np.random.Generator
-EXACT = ("auto", "auto", "auto", "block-krylov", "tracked-subspace", "oi", "tree-covariance")
+EXACT = ("auto", "auto", "auto", "block-krylov", "tracked-subspace", "oi", "one-sum")
 SLOW = ("fast-pca", "deepca", "s-dot", "dsa", "seq-pm")
 # Eigenvalues this close, with a trace of 1, are separated by rotations.
 CLOSE = 1e-9
@@ -152,7 +152,7 @@ def narrow(rng: Rng, dtype: str) -> Problem:
     averaging = str(rng.choice(list(AVERAGINGS)))
     settings = {**usual(rng, slow=bool(rng.random() < 0.1)), "topology": graph, "averaging": averaging}
     if averaging == "integers":
-        settings["solver"] = str(rng.choice(["auto", "tree-covariance"]))
+        settings["solver"] = str(rng.choice(["auto", "one-sum"]))
     if settings["solver"] in EXACT:
         # An average by gossip takes thousands of rounds on these graphs.
         settings["max_rounds"] = 300_000

@@ -14,8 +14,10 @@ from eigenmesh.averaging import Averaging
 from eigenmesh.averaging.integers import Scaled
 from eigenmesh.data import Shards, build_covariance, pooled_moments
 from eigenmesh.fitting.networks import add_masks
+from eigenmesh.fitting.pooled import pooled
 from eigenmesh.masking import Transcript
 from eigenmesh.networks import Peers
+from eigenmesh.settings import Request
 from eigenmesh.solvers import BlockKrylov
 from eigenmesh.transports import Transport, run_threads
 
@@ -112,7 +114,8 @@ def watched(
         network, own = Peers(weights, transport, averaging), shards.take([transport.rank])
         if masked:
             add_masks(network)
-        moments = pooled_moments(own, network, resolution=network.resolution)
+        integers = network.integers is not None
+        moments = pooled(network, own, Request(), True).moments(own) if integers else pooled_moments(own, network)
         network.learn_scales(moments.diagonal)
         covariance, curious = build_covariance(own, moments), None
         if transport.rank in spies:

@@ -73,6 +73,10 @@ class DataError(InputError):
     """Invalid samples."""
 
 
+class RangeError(DataError):
+    """Values are beyond the range that was agreed for their column."""
+
+
 class TooFewSamplesError(InputError):
     """Too few samples for the requested components."""
 

@@ -448,6 +448,8 @@ class Disclosure:
         d.
     columns : int
         How many columns of products with the pooled covariance all nodes have received.
+    whole : bool
+        Whether they have received the pooled covariance itself, by one sum.
     by_columns : bool
         Whether each node has its own columns of the same samples; d is then the length of a vector that they send,
         N - 1.
@@ -460,6 +462,7 @@ class Disclosure:
     n_nodes: int = 0
     n_features: int = 0
     columns: int = 0
+    whole: bool = False
     by_columns: bool = False
     signed: bool = False
     left: tuple[str, ...] = ()
@@ -472,7 +475,7 @@ class Disclosure:
     @property
     def of_all_samples(self) -> str:
         """What all nodes know about the pooled samples, in addition to the result."""
-        return known_of_all(self.columns, self.n_features, self.by_columns)
+        return known_of_all(self.columns, self.n_features, self.by_columns, self.whole)
 
     @property
     def of_one_that_left(self) -> str:
@@ -515,7 +518,7 @@ class Disclosure:
         return tuple(words)
 
 
-def known_of_all(columns: int, n_features: int, by_columns: bool = False) -> str:
+def known_of_all(columns: int, n_features: int, by_columns: bool = False, whole: bool = False) -> str:
     """What columns of products with the pooled covariance, and the moments, reveal about all samples together.
 
     Parameters
@@ -523,10 +526,11 @@ def known_of_all(columns: int, n_features: int, by_columns: bool = False) -> str
     columns : how many all nodes have received.
     n_features : d, or N - 1 if ``by_columns``.
     by_columns : whether each node has its own columns of the same samples.
+    whole : whether they have received the covariance itself.
     """
     known = min(columns, n_features)
     where = "all" if known == n_features else f"at most {known:,} of"
-    products = f"by {columns:,} columns of products"
+    products = "by one sum" if whole else f"by {columns:,} columns of products"
     moments, matrix = "N, mean, variances", "covariance"
     if by_columns:
         moments, matrix = "scores of all samples, number of columns, total variance", "Gram matrix"

@@ -78,7 +78,7 @@ def test_polynomial_averages_of_float32_samples_on_a_tree(seed):
     assert_certified(pca, parts)
 
 
-@pytest.mark.parametrize("solver", ["tree-covariance", "block-krylov", "tracked-subspace"])
+@pytest.mark.parametrize("solver", ["one-sum", "block-krylov", "tracked-subspace"])
 def test_the_averaging_chosen_for_a_long_path_certifies_float32_samples(solver):
     parts = parts_of("float32", 100)
     assert_certified(DecentralizedPCA(K, topology=graphs.topologies.path(100), solver=solver).fit(parts), parts)

@@ -155,7 +155,7 @@ def test_rows_with_weights_need_no_whole_count():
     weights = np.full(SIZES[-1], 0.7)
     rows = samples()
     form = CrossProducts.usual(6, 4)
-    with pytest.raises(DataError, match=r"N = 2[\d.]+ is not a number of at least 2 samples"):
+    with pytest.raises(DataError, match=r"N = 2[\d.]+ is not a number of samples"):
         form.decode(total_of(form, shards_of(rows, np.where(np.arange(len(rows)) == 3, 0.25, weights))))
     assert pooled(rows, weights).n_samples == pytest.approx(210)
 

@@ -70,7 +70,7 @@ def test_any_chunks_any_way_of_holding(chunks, covariance):
     assert pca.weights_.n_nodes == 1
 
 
-@pytest.mark.parametrize("solver", ["block-krylov", "tracked-subspace", "tree-covariance"])
+@pytest.mark.parametrize("solver", ["block-krylov", "tracked-subspace", "one-sum"])
 @pytest.mark.parametrize("covariance", ["auto", "matrix-free"])
 def test_exact_solvers(solver, covariance):
     X = sample()

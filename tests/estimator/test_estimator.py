@@ -54,7 +54,7 @@ def sample(n=400, d=12, seed=0):
     return gaussian(geometric_spectrum(d, 3, 0.5, ratio=0.7), n, seed) + rng.normal(scale=5, size=d)
 
 
-@pytest.mark.parametrize("solver", ["auto", "fast-pca", "tracked-subspace", "tree-covariance", "oi"])
+@pytest.mark.parametrize("solver", ["auto", "fast-pca", "tracked-subspace", "one-sum", "oi"])
 def test_equals_scikit_learn_on_unequal_nodes_with_a_mean(solver):
     X = sample()
     parts = np.split(X, [20, 50, 200, 210])

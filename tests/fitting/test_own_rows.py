@@ -67,7 +67,7 @@ def test_no_read_and_no_product_has_rows_of_two_nodes(X, averaging):
 
 
 @pytest.mark.filterwarnings("ignore:stopped after")
-@pytest.mark.parametrize("solver", ["block-krylov", "fast-pca", "tracked-subspace", "tree-covariance"])
+@pytest.mark.parametrize("solver", ["block-krylov", "fast-pca", "tracked-subspace", "one-sum"])
 def test_rows_in_memory_are_nan_to_others(monkeypatch, solver):
     X, owner = samples(200, 12), owners(200)
     settings = {"solver": solver, "covariance": "chunked", "topology": "cycle", "averaging": "tree", "tol": 1e-3}

@@ -17,7 +17,7 @@ from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting import NodeData, Request, Workload, choose_method, fit, plan, prepare, quick_forecast
 from eigenmesh.fitting.networks import Prices, RecordingNetwork
 from eigenmesh.networks import Stacked
-from eigenmesh.solvers import BlockKrylov, DeEPCA, FastPCA, TrackedSubspace, TreeCovariance
+from eigenmesh.solvers import BlockKrylov, DeEPCA, FastPCA, OneSum, TrackedSubspace
 from eigenmesh.transports import run_threads
 
 TOPOLOGIES = ["erdos_renyi", "cycle", "path", "star", "complete"]
@@ -104,7 +104,7 @@ ASKED_FOR = {
     "tracked-subspace": Request(3, solver=TrackedSubspace()),
     "fast-pca": Request(3, solver=FastPCA()),
     "deepca": Request(3, solver=DeEPCA()),
-    "tree-covariance": Request(3, solver=TreeCovariance(), averaging=Polynomial()),
+    "one-sum": Request(3, solver=OneSum(), averaging=Polynomial()),
     "little memory": Request(5, costs=Costs(memory_bytes=1.0)),
 }
 
@@ -143,7 +143,7 @@ def test_a_fit_of_large_data_takes_what_is_forecast(name, by_label, topology, k,
     assert_done_as_planned(Request(k, scale=scale), data_of(X, table.labels if by_label else None, topology))
 
 
-@pytest.mark.parametrize("solver", [TrackedSubspace(), FastPCA(), TreeCovariance()], ids=lambda solver: solver.name)
+@pytest.mark.parametrize("solver", [TrackedSubspace(), FastPCA(), OneSum()], ids=lambda solver: solver.name)
 @pytest.mark.parametrize("topology", ["cycle", "erdos_renyi"])
 @pytest.mark.parametrize("by_label", [False, True])
 def test_other_solvers_are_forecast_or_said_not_to_converge(digits, solver, topology, by_label):
@@ -235,10 +235,10 @@ def test_what_shows_covariances_is_listed_but_never_taken(digits):
     # Ten features: the packed covariance is by far the least to send.
     planned = DecentralizedPCA(5, n_nodes=10).plan(digits[0][:, 20:30])
     cheapest = planned.forecasts[0]
-    assert cheapest.solver == "tree-covariance"
+    assert cheapest.solver == "one-sum"
     assert cheapest.shows_covariances
     assert not planned.best.shows_covariances
-    assert "send covariance matrices are not considered" in planned.reason
+    assert "One sum of the covariance is not considered: it would show more." in planned.reason
 
 
 def test_what_the_weights_do_not_suit_is_left_out(digits):

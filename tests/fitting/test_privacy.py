@@ -19,6 +19,7 @@ from eigenmesh.transports import Links
 from eigenmesh.transports.threads import ThreadTransport, run_threads
 
 SIZES = (40, 7, 90, 25, 33, 60)
+ONE_SUM = ({"solver": "one-sum"}, {"solver": "one-sum", "n_components": 0.7, "scale": True})
 M = len(SIZES)
 
 
@@ -28,14 +29,13 @@ def parts(seed=0, d=20):
 
 
 def fitted(samples=None, topology="cycle", **settings):
-    settings = {"n_components": 3, "random_state": 1, "topology": topology, "privacy": "masked"} | settings
+    usual = {"n_components": 3, "random_state": 1, "topology": topology, "privacy": "masked", "solver": "block-krylov"}
+    settings = usual | settings
     return DecentralizedPCA(**settings).fit(parts() if samples is None else samples)
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"n_components": None}, {"n_components": 0.7, "scale": True}, {"solver": "tree-covariance"}],
-    ids=str,
+    "settings", [{}, {"n_components": None}, {"n_components": 0.7, "scale": True}, *ONE_SUM], ids=str
 )
 def test_masks_change_no_bit_and_no_round_but_for_the_keys(settings):
     unmasked = fitted(**settings, privacy="open", averaging="integers")
@@ -114,7 +114,7 @@ class Recorded(ThreadTransport):
 def all_sent(samples, topology="star", **settings):
     """The words and the other numbers that each node sends in a whole fit."""
     weights = Spread(topology, weights="metropolis").network(M)
-    asked = {"n_components": 3, "random_state": 1, "privacy": "masked"} | settings
+    asked = {"n_components": 3, "random_state": 1, "privacy": "masked", "solver": "block-krylov"} | settings
     request = Request.parse(**asked)
 
     def node(link):
@@ -144,7 +144,7 @@ def test_what_is_sent_in_the_clear_does_not_tell_who_has_which_samples():
         assert all(one.tobytes() == two.tobytes() for one, two in zip(clear[keys:], other[keys:], strict=True))
 
 
-@pytest.mark.parametrize("settings", [{}, {"n_components": None}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"n_components": None}, *ONE_SUM], ids=str)
 def test_the_words_of_a_leaf_are_uniform_and_its_open_ones_are_not(settings):
     def chances(sent):
         # Every node but the centre of the star sends its own words only; its last ones are the result.
@@ -159,8 +159,9 @@ def test_the_words_of_a_leaf_are_uniform_and_its_open_ones_are_not(settings):
     assert max(plain) < 1e-12
 
 
-def test_no_word_of_a_node_is_what_it_would_have_sent_openly():
-    masked, plain = all_sent(parts()), all_sent(parts(), privacy="open", averaging="integers")
+@pytest.mark.parametrize("settings", [{}, *ONE_SUM], ids=str)
+def test_no_word_of_a_node_is_what_it_would_have_sent_openly(settings):
+    masked, plain = (all_sent(parts(), **settings, **how) for how in ({}, {"privacy": "open", "averaging": "integers"}))
     for (words, _), (own, _) in zip(masked[1:], plain[1:], strict=True):
         assert not any((one == two).any() for one, two in zip(words, own, strict=True))
 
@@ -190,7 +191,7 @@ def test_two_nodes_and_unknown_names_are_refused():
 
 def test_a_second_fit_of_what_was_prepared_uses_no_mask_again():
     weights = Spread("path", weights="metropolis").network(M)
-    request = Request.parse(n_components=2, privacy="masked", random_state=1)
+    request = Request.parse(n_components=2, privacy="masked", random_state=1, solver="block-krylov")
     prepared = prepare(request, NodeData(Shards.from_list(parts()), weights))
     first, number = fit(prepared), prepared.network.masking.number
     # A number that is used again is refused by the masks themselves.
@@ -231,7 +232,7 @@ def test_the_planner_knows_what_masks_cost(settings):
     )
     plan, done = asked.plan(parts()), asked.fit(parts())
     assert {line.averaging for line in plan.forecasts} == {"integers"}
-    assert {line.solver for line in plan.forecasts} == {"block-krylov", "tree-covariance"}
+    assert {line.solver for line in plan.forecasts} == {"block-krylov", "one-sum"}
     assert (plan.best.rounds, plan.best.bytes) == (done.traffic_.rounds, done.traffic_.bytes)
 
 
@@ -257,8 +258,8 @@ def test_the_certificate_says_what_a_masked_fit_has_shown(transport):
     assert plain.result_.summary()["privacy"]["of_one_site"] == "neighbours see what a node adds to an average"
 
 
-def test_a_solver_that_sends_covariances_shows_the_pooled_one_whole():
-    shown = fitted(solver="tree-covariance").certificate_.disclosure
+def test_a_solver_that_sums_covariances_shows_the_pooled_one_whole():
+    shown = fitted(solver="one-sum").certificate_.disclosure
     assert "the pooled covariance on all 20 dimensions" in shown.of_all_samples
 
 

@@ -47,7 +47,7 @@ KINDS = {
     "scaled": {"scale": True},
     "float32": {"dtype": np.float32},
     "a share of the variance": {"n_components": 0.6},
-    "tree covariance": {"solver": "tree-covariance"},
+    "one sum": {"solver": "one-sum"},
 }
 
 
@@ -152,20 +152,33 @@ def test_samples_that_change_during_the_fit_are_found_before_anything_is_sent(wa
     assert prepared.network.traffic.rounds == prepared.set_up.rounds
 
 
-def test_data_beyond_the_words_are_refused_by_name():
-    with pytest.raises(DataError, match=r"would send .* stay below .* Divide the data by a constant"):
-        fitted([1e9 * part for part in parts(1.0)])
-    with pytest.raises(DataError, match=r"do not resolve .* multiply others by a constant: column 0"):
-        fitted([part * np.where(np.arange(30) == 0, 1e-9, 1.0) for part in parts()], scale=True)
+@pytest.mark.parametrize("solver", ["block-krylov", "one-sum"])
+@pytest.mark.parametrize("settings", [{}, {"scale": True}, {"missing": "mean"}], ids=str)
+@pytest.mark.parametrize("size", [1e-40, 1e-10, 1e7, 1e40])
+def test_masked_data_may_have_any_scale(size, settings, solver):
+    """Beyond the usual range of columns, or far below it, the nodes agree on another one."""
+    samples = [size * part for part in parts()]
+    if settings.get("missing"):
+        samples[2][3, 4] = np.nan
+    one = fitted(samples, privacy="masked", solver=solver, **settings)
+    other = fitted(samples, solver=solver, averaging="tree", **settings)
+    assert one.result_.converged
+    np.testing.assert_allclose(one.components_, other.components_, atol=1e-7)
+    np.testing.assert_allclose(one.explained_variance_, other.explained_variance_, rtol=1e-9)
+    np.testing.assert_allclose(one.mean_, other.mean_, rtol=1e-12)
+
+
+def test_a_column_without_deviations_that_integers_resolve_is_named():
+    samples = [part * np.where(np.arange(30) == 0, 1e-13, 1.0) + 1e3 for part in parts()]
+    with pytest.raises(DataError, match=r"divide by zero in constant column 0|do not resolve .* column 0"):
+        fitted(samples, scale=True, averaging="integers")
 
 
 @pytest.mark.parametrize("size", [1e-9, 1e-12])
-@pytest.mark.parametrize("settings", [{}, {"scale": True}, {"partition": "features", "privacy": "masked"}], ids=str)
-def test_data_below_the_unit_of_the_words_are_not_called_equal(size, settings):
+def test_split_columns_below_the_unit_of_the_words_are_not_called_equal(size):
     """Squares of 1e-12 are 0 in units of 2^-64, although the samples differ."""
-    samples = parts() if "partition" not in settings else [part[:7] for part in parts()]
     with pytest.raises(DataError, match=r"do not resolve .* multiply .* by a constant"):
-        fitted([size * part for part in samples], **settings)
+        fitted([size * part[:7] for part in parts()], partition="features", privacy="masked")
 
 
 def test_integers_are_planned_for_where_they_are_asked_for():

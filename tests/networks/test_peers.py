@@ -9,14 +9,14 @@ from eigenmesh.data import Shards, build_covariance, pooled_moments
 from eigenmesh.data.datasets import geometric_spectrum
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Peers, Stacked
-from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, TrackedSubspace, TreeCovariance
+from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, OneSum, TrackedSubspace
 from eigenmesh.transports import run_threads
 from eigenmesh.transports.base import Links
 from eigenmesh.transports.threads import ThreadHub, ThreadTransport
 from problems import angles, make_problem
 
 M, K = 8, 3
-SOLVERS = [FastPCA(), DeEPCA(mixes=8), DSA(), SDOT(mixes=20), BlockKrylov(), TrackedSubspace(), TreeCovariance()]
+SOLVERS = [FastPCA(), DeEPCA(mixes=8), DSA(), SDOT(mixes=20), BlockKrylov(), TrackedSubspace(), OneSum()]
 AVERAGINGS = [Tree(), Polynomial(), Chebyshev()]
 
 

@@ -244,7 +244,7 @@ def test_intruders_are_refused_and_logged_and_the_run_goes_on(tmp_path, alike, u
 
 
 PATH = (("oslo", "bergen"), ("bergen", "tromso"))
-IN_A_ROW = {"solver": "tree-covariance", "patience_s": 100}
+IN_A_ROW = {"solver": "one-sum", "patience_s": 100}
 
 
 @pytest.fixture

@@ -26,12 +26,12 @@ from eigenmesh.solvers import (
     DeEPCA,
     FastPCA,
     Krasulina,
+    OneSum,
     OrthogonalIteration,
     Sanger,
     SequentialDistributedPower,
     SequentialPower,
     TrackedSubspace,
-    TreeCovariance,
 )
 from eigenmesh.solvers.base import random_basis
 from problems import angles, from_parts, make_problem, random_covariances
@@ -72,7 +72,7 @@ ROWS = [
     Row(BlockKrylov(), rounds=average),
     Row(TrackedSubspace(), rounds=lambda network, state, t: state.mixing.rounds),
     Row(
-        TreeCovariance(),
+        OneSum(),
         # One average and the agreement on the eigenvalues; then it is done.
         rounds=lambda network, state, t: 0 if t else network.average.rounds + network.weights.spectrum.diameter,
         matrices=lambda network, state, t: 0 if t else network.average.rounds,

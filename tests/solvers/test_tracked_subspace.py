@@ -10,7 +10,7 @@ from eigenmesh.averaging import Tree
 from eigenmesh.data.datasets import gaussian, geometric_spectrum, nearly_equal, paper_spectrum
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Stacked
-from eigenmesh.solvers import TrackedSubspace, TreeCovariance
+from eigenmesh.solvers import OneSum, TrackedSubspace
 from eigenmesh.solvers.tracked_subspace import polar
 from problems import angles, from_parts, make_problem, random_covariances
 
@@ -151,9 +151,9 @@ def test_bad_settings(settings):
 
 
 @pytest.mark.parametrize("k", [1, 4, 12])
-def test_tree_covariance_takes_one_average(k):
+def test_one_sum_takes_one_average(k):
     problem = make_problem(np.geomspace(4, 0.1, 12), 7, "path", unlike=True, averaging=Tree())
-    result = run(TreeCovariance(), problem.covariance(), problem.network, k)
+    result = run(OneSum(), problem.covariance(), problem.network, k)
     assert result.converged
     assert angles(result.node_components, problem.vectors).max() < 1e-10
     sent = result.traffic_by_phase["iterations"]
@@ -162,11 +162,11 @@ def test_tree_covariance_takes_one_average(k):
     assert sent.bytes >= 2 * 6 * packed * 8
 
 
-def test_tree_covariance_of_low_rank():
+def test_one_sum_of_low_rank():
     rng = np.random.default_rng(1)
     factor = rng.standard_normal((2, 8))
     problem = from_parts([rng.standard_normal((30, 2)) @ factor for _ in range(4)], "path")
-    result = run(TreeCovariance(), problem.covariance(), problem.network, 3)
+    result = run(OneSum(), problem.covariance(), problem.network, 3)
     assert result.converged
     assert angles(result.node_components[:, :2], problem.vectors).max() < 1e-7
 

@@ -110,7 +110,7 @@ def test_sizes_are_those_that_are_sent(solver):
     assert solver.largest_message(k, D) == max(given.messages) >= max(seen.messages)
     # Checks go along in smaller messages.
     assert max(seen.checks, default=0) <= solver.largest_message(k, D)
-    assert solver.traits.sends_covariances == (D * (D + 1) // 2 in seen.messages)
+    assert solver.traits.sums_covariances == (D * (D + 1) // 2 in seen.messages)
 
 
 @each_solver

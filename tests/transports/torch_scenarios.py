@@ -17,7 +17,7 @@ from eigenmesh.averaging.tree import AllReduce
 from eigenmesh.data import Shards, build_covariance, pooled_moments
 from eigenmesh.data.datasets import geometric_spectrum
 from eigenmesh.networks import Peers, Stacked
-from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, TrackedSubspace, TreeCovariance
+from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, OneSum, TrackedSubspace
 from eigenmesh.transports import Transport
 from eigenmesh.transports.torch import TorchTransport
 from problems import angles, make_problem
@@ -25,15 +25,7 @@ from transports.failures import CULPRIT, FOR_EVER_S, rounds_without_end
 
 SOLVERS = {
     solver.name: solver
-    for solver in (
-        FastPCA(),
-        DeEPCA(mixes=8),
-        DSA(),
-        SDOT(mixes=20),
-        BlockKrylov(),
-        TrackedSubspace(),
-        TreeCovariance(),
-    )
+    for solver in (FastPCA(), DeEPCA(mixes=8), DSA(), SDOT(mixes=20), BlockKrylov(), TrackedSubspace(), OneSum())
 }
 AVERAGINGS = {"all-reduce": AllReduce(), "tree": Tree()}
 DTYPES = ("float64", "float32")

@@ -355,7 +355,7 @@ def _certificate(
     values, residuals, floor = measured.values, measured.residuals, known.floor
     clusters = bounds.find_clusters(values, complement.shared, known.resolution, measured.ritz.values)
     skewness = float(measured.skewness.max())
-    gaps = bounds.separation(values, residuals, skewness, complement, clusters)
+    gaps = bounds.separation(values, residuals + floor, skewness, complement, clusters)
     by_residual, by_ritz = residual_bounds(residuals + floor, gaps), ritz_bounds(measured.ritz, complement, floor)
     angles = np.minimum(by_residual, by_ritz)
     for cluster in clusters:

@@ -362,7 +362,7 @@ class DaskData(Data):
     ) -> data.Choice:
         """The requested kind, or the cheapest that fits the memory of the workers."""
         kind = request.covariance
-        if kind is None and solver.traits.sends_covariances:
+        if kind is None and solver.traits.sums_covariances:
             kind = data.CovarianceKind.FORMED
         sizes = self._sizes(0 if kind is data.CovarianceKind.CHUNKED else self._n_bytes)
         if kind is not None:

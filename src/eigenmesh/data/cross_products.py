@@ -20,19 +20,20 @@ that cancel in the sum. The lower word has room for the sum of all sites.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import ldexp
+from math import fsum
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from eigenmesh.arrays import EPS, to_numpy
+from eigenmesh.data.block import Block
 from eigenmesh.data.moments import Columns, Moments, Scaling, column_labels, count_and_sum, moments_about
-from eigenmesh.data.samples import Partition, whole_count
-from eigenmesh.errors import DataError
+from eigenmesh.data.samples import Partition, whole_count, whole_counts
+from eigenmesh.errors import DataError, RangeError
 
 # Range of a column for which none was agreed: about a million.
 USUAL_EXPONENT = 20
@@ -65,6 +66,8 @@ class Pooled:
     noise : array of shape (d,)
         An error of C that is due to the range of the columns: in C_jj at most ``noise_j``, in C_ij at most
         ``sqrt(noise_i noise_j)``.
+    observed : array of shape (d,)
+        Entries of each column that are not missing.
     """
 
     n_samples: float
@@ -72,6 +75,7 @@ class Pooled:
     rest: np.ndarray
     covariance: np.ndarray
     noise: np.ndarray
+    observed: np.ndarray
 
     @property
     def variance(self) -> np.ndarray:
@@ -90,10 +94,22 @@ class Pooled:
         most_rounded : float
             Largest relative error of a variance that is allowed: of the total one or, with a scale, of each column.
         """
-        N, shift = self.n_samples, self.rest
-        about = Moments(N, self.mean, self.variance * (N - 1) + N * shift**2)
+        N, observed, shift = self.n_samples, self.observed, self.rest
+        missing = int(np.ceil(np.maximum(N - observed, 0.0).sum()))
+        about = Moments(N, self.mean, self.variance * (N - 1) + observed * shift**2, n_missing=missing)
         limits: dict[str, Any] = {"resolution": self.noise * (N - 1), "most_rounded": most_rounded}
-        return moments_about(about, N * shift, N, columns, scale=scale, **limits)
+        return moments_about(about, observed * shift, observed, columns, scale=scale, **limits)
+
+    def is_resolved(self, scale: Scaling, most_rounded: float) -> bool:
+        """Whether the range of the columns changes variances by at most so much of them, as ``moments`` requires."""
+        variance, noise = self.variance, self.noise
+        if scale:
+            return bool((noise <= most_rounded * variance).all())
+        return fsum(noise) <= most_rounded * fsum(variance)
+
+    def scaled(self, scale: np.ndarray | None) -> np.ndarray:
+        """C, or with a scale (d,) the covariance of columns divided by it."""
+        return self.covariance if scale is None else self.covariance / np.outer(scale, scale)
 
     def error(self, scale: np.ndarray | None = None) -> float:
         """Bound of ``|C - true C|_2``, of the scaled covariance if there is a scale (d,).
@@ -102,14 +118,14 @@ class Pooled:
         each entry of C. With a scale, the error of each variance also changes the scale of its row and column.
         """
         divisor = np.ones(len(self.mean)) if scale is None else scale
-        C, variance, noise = self.covariance, self.variance / divisor**2, self.noise / divisor**2
+        size, variance, noise = np.linalg.norm(self.scaled(scale)), self.variance / divisor**2, self.noise / divisor**2
         own = self._of_leading * variance + noise
-        error = float(own.sum()) + ROUNDING * float(np.linalg.norm(C / np.outer(divisor, divisor)))
+        error = float(own.sum() + ROUNDING * size)
         if scale is None:
             return error
         # Variances are 1 here, up to N / (N - 1). The roundings are those of the scale and of the division by it.
         relative = float(np.max(own / variance)) + 16 * ROUNDING
-        return error + 2 * relative * float(np.linalg.norm(C / np.outer(divisor, divisor)))
+        return error + 2 * relative * float(size)
 
     @property
     def _of_leading(self) -> float:
@@ -136,6 +152,9 @@ class CrossProducts:
         M, the number of sites that add up their words.
     squares : bool
         Only the diagonal of P, for the moments alone.
+    fills : bool
+        For squares alone: whether entries may be missing, which count as the mean of their column. Then the number of
+        those that are not is sent for each column.
     weighted : bool
         Whether rows may have weights; otherwise N must be whole.
     """
@@ -143,6 +162,7 @@ class CrossProducts:
     exponents: tuple[int, ...]
     n_sites: int
     squares: bool = False
+    fills: bool = False
     weighted: bool = False
 
     @classmethod
@@ -173,15 +193,15 @@ class CrossProducts:
     @property
     def n_words(self) -> int:
         """Words of one site, two for each number."""
-        return 2 * (1 + self.n_features + len(self.entries[0]))
+        return 2 * (1 + (1 + self.fills) * self.n_features + len(self.entries[0]))
 
     # At a site.
 
     def encode(self, shards: Partition, position: int) -> np.ndarray:
         """The words of one site: (n_words,) uint64, by two passes over its samples.
 
-        DataError if an entry is not finite, or beyond the range of its column: it names the column and the exponent
-        that it needs.
+        DataError if an entry is not finite, and RangeError if one is beyond the range of its column: it names the
+        column and the exponent that it needs.
 
         Parameters
         ----------
@@ -190,38 +210,42 @@ class CrossProducts:
         position : int
             Which of these nodes.
         """
-        first, d, block = count_and_sum(shards, position, False), self.n_features, shards.blocks[position]
+        first, d, block = count_and_sum(shards, position, self.fills), self.n_features, shards.blocks[position]
         half, scale = self.fraction // 2, -np.array(self.exponents)
-        mean = np.rint(np.ldexp(first[1 : 1 + d] / first[0], scale + half))
+        counts = first[1 + 2 * d :] if self.fills else np.full(d, first[0])
+        with np.errstate(over="ignore"):  # values beyond the range are refused below
+            mean = np.rint(np.ldexp(first[1 : 1 + d] / np.maximum(counts, np.finfo(float).tiny), scale + half))
         sums, products = _Sums(d), _Sums(d if self.squares else (d, d))
-        for start, piece in block.chunks(8 * d * LEADING_ROWS):
-            for rows in range(0, piece.shape[0], LEADING_ROWS):
-                part = piece[rows : rows + LEADING_ROWS]
-                values = to_numpy(part.toarray() if scipy.sparse.issparse(part) else part).astype(np.float64)
-                values = self._within(shards, position, values, np.ldexp(values, scale))
-                deviation, lost = _difference(values, np.ldexp(mean, -half))
-                weights = None if block.weights is None else block.weights[start + rows :][: len(values), np.newaxis]
-                _add(sums, products, deviation, lost, weights)
-        n, r, t = round(ldexp(float(block.count), COUNT_BITS)), _integers(mean), sums.in_units(self.fraction)
+        for start, values in _chunks(block):
+            if self.fills:
+                values[~np.isfinite(values)] = np.nan
+            scaled = self._within(shards, position, values, np.ldexp(values, scale))
+            deviation, lost = _difference(scaled, np.ldexp(mean, -half))
+            if self.fills:
+                deviation, lost = (np.where(np.isfinite(scaled), part, 0.0) for part in (deviation, lost))
+            weights = None if block.weights is None else block.weights[start:][: len(values), np.newaxis]
+            _add(sums, products, deviation, lost, weights)
+        n, r, t = _integers(np.ldexp(counts, COUNT_BITS), rounds=True), _integers(mean), sums.in_units(self.fraction)
         i, j = self.entries
         scattered = products.in_units(self.fraction + COUNT_BITS)
         scattered = scattered if self.squares else scattered[i, j]
         # In units of 2^-(f + 60), and rounded once. By rows, since each of these integers is an object.
-        finer = n * r[i] * r[j] + ((r[i] * t[j] + r[j] * t[i]) << (COUNT_BITS - half)) + scattered
+        finer = n[i] * r[i] * r[j] + ((r[i] * t[j] + r[j] * t[i]) << (COUNT_BITS - half)) + scattered
         s = _rounded(n * r, COUNT_BITS - self.fraction + half) + t
-        return self._words(np.concatenate([[n], s, _rounded(finer, COUNT_BITS)]))
+        count = _integers(np.ldexp(first[:1], COUNT_BITS), rounds=True)
+        return self._words(np.concatenate([count, n if self.fills else [], s, _rounded(finer, COUNT_BITS)]))
 
     def _within(self, shards: Partition, position: int, values: np.ndarray, scaled: np.ndarray) -> np.ndarray:
-        """Values in units of their range; DataError if one is beyond."""
-        largest = np.abs(scaled).max(axis=0)
+        """Values in units of their range; RangeError if one is beyond."""
+        largest = _largest(scaled)
         if (largest <= 1).all():
             return scaled
         beyond = np.flatnonzero(~(largest <= 1))
-        needed = exponents_of(np.abs(values[:, beyond]).max(axis=0))
+        needed = exponents_of(_largest(values[:, beyond]))
         wider = ", ".join(
             f"{e} in {shards.column_label(j)}" for j, e in list(zip(beyond.tolist(), needed, strict=True))[:10]
         )
-        raise DataError(
+        raise RangeError(
             f"{shards.node_label(position)} has values beyond the range 2^{self.exponents[beyond[0]]} of "
             f"{column_labels(shards, ~(largest <= 1))}, so nothing is sent; agree on an exponent of at least {wider}."
         )
@@ -249,16 +273,20 @@ class CrossProducts:
         size = 1 << 63 + self.low_bits
         numbers = ((high << self.low_bits) + low + size) % (2 * size) - size
         d, (i, j), f = self.n_features, self.entries, self.fraction
-        n, s, P = numbers[0], numbers[1 : 1 + d], numbers[1 + d :]
-        most, is_whole = 1 << COUNT_BITS + MOST_SAMPLES, n % (1 << COUNT_BITS) == 0
-        if not 2 << COUNT_BITS <= n <= most or not (self.weighted or is_whole):
-            raise _not_a_sum(f"N = {n / (1 << COUNT_BITS):g} is not a number of at least 2 samples")
+        first, n, s, P = np.split(numbers, np.cumsum([1, self.fills * d, d]))
+        (N,) = first / (1 << COUNT_BITS)
+        if not 0 <= N <= 2**MOST_SAMPLES or not (self.weighted or int(N) == N):
+            raise _not_a_sum(f"N = {N:g} is not a number of samples")
+        if N < 2:
+            raise DataError(f"n_samples = {N:g} over all nodes; a covariance needs at least 2.")
+        n = n if self.fills else np.broadcast_to(first, d)
+        if not ((n > 0) & (n <= first)).all():
+            raise _not_a_sum("the entries of a column are none, or more than samples")
         exponents = np.array(self.exponents)
-        # In integers: N^2 T / N = N P - s s^T, in units of 2^-2f, and N (N - 1) in units of 2^-120.
-        scatter = ((n * P) << (f - COUNT_BITS)) - s[i] * s[j]
+        # In integers: N T = N P - s s^T, in units of 2^-2f, and N (N - 1) in units of 2^-120.
+        scatter = ((n[i] * P) << (f - COUNT_BITS)) - s[i] * s[j]
         C = np.zeros((d, d))
-        C[i, j] = C[j, i] = (scatter / (n * (n - (1 << COUNT_BITS)))).astype(np.float64)
-        N = n / (1 << COUNT_BITS)
+        C[i, j] = C[j, i] = (scatter / (n[i] * (first - (1 << COUNT_BITS)))).astype(np.float64)
         noise = np.full(d, UNITS_PER_SITE * self.n_sites * 2.0**-f / (N - 1))
         # Still in units of the ranges, where nothing can overflow.
         C *= 2.0 ** (2 * COUNT_BITS - 2 * f)
@@ -268,7 +296,9 @@ class CrossProducts:
         with np.errstate(over="ignore", under="ignore"):
             C = np.ldexp(C, exponents[:, np.newaxis] + exponents)
             mean, rest, noise = np.ldexp(mean, exponents), np.ldexp(rest, exponents), np.ldexp(noise, 2 * exponents)
-        return Pooled(whole_count(N), mean, rest, np.diagonal(C).copy() if self.squares else C, noise)
+        found = np.diagonal(C).copy() if self.squares else C
+        observed = np.asarray(n / (1 << COUNT_BITS), dtype=np.float64)
+        return Pooled(whole_count(N), mean, rest, found, noise, whole_counts(observed, N))
 
     def _require_covariance(self, C: np.ndarray, noise: float) -> None:
         """Raise unless the matrix can be a covariance of numbers of at most 1, up to noise."""
@@ -283,6 +313,34 @@ class CrossProducts:
         if too_large.any():
             i, j = np.argwhere(too_large)[0].tolist()
             raise _not_a_sum(f"columns {i} and {j} would have a covariance larger than their variances allow")
+
+
+def largest_values(shards: Partition, position: int) -> np.ndarray:
+    """Largest modulus of each column at one site, (d,), by a pass over its samples; NaN and infinity do not count.
+
+    Parameters
+    ----------
+    shards : Partition
+        Samples of the nodes in this process.
+    position : int
+        Which of these nodes.
+    """
+    chunks = (values for _, values in _chunks(shards.blocks[position]))
+    return np.asarray(np.max([_largest(np.where(np.isfinite(values), values, 0.0)) for values in chunks], axis=0))
+
+
+def _largest(values: np.ndarray) -> np.ndarray:
+    """Largest modulus of each column, of what is not NaN: (n, d) -> (d,)."""
+    return np.asarray(np.fmax.reduce(np.abs(values), axis=0, initial=0.0))
+
+
+def _chunks(block: Block) -> Iterator[tuple[int, np.ndarray]]:
+    """Pairs (first row, dense rows in float64) that cover a block."""
+    for start, piece in block.chunks(8 * block.n_features * LEADING_ROWS):
+        for rows in range(0, piece.shape[0], LEADING_ROWS):
+            part = piece[rows : rows + LEADING_ROWS]
+            dense = to_numpy(part.toarray() if scipy.sparse.issparse(part) else part)
+            yield start + rows, dense.astype(np.float64)
 
 
 def exponents_of(largest: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -387,6 +445,6 @@ def _rounded(values: np.ndarray, bits: int) -> np.ndarray:
     return np.asarray((values + (1 << bits - 1)) >> bits)
 
 
-def _divided(values: np.ndarray, by: int, bits: int) -> np.ndarray:
+def _divided(values: np.ndarray, by: np.ndarray, bits: int) -> np.ndarray:
     """``values / by 2^bits`` in float64, rounded once."""
     return np.asarray(np.ldexp((values / by).astype(np.float64), bits))

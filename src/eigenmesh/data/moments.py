@@ -460,14 +460,14 @@ class Averager(Protocol):
 
 
 def pooled_moments(
-    shards: Partition, network: Averager, *, scale: Scaling = False, missing: Missing = "error", resolution: float = 0.0
+    shards: Partition, network: Averager, *, scale: Scaling = False, missing: Missing = "error"
 ) -> Moments:
     """Moments of the samples of all M nodes, by one pass over the data in this process and one network average.
 
     The average contains N, the sums and the sums of squares. If a mean is so large that their difference would lose
     digits, a second pass and average give the squared deviations from the mean, and the rounding error of the mean.
     Sums are in float64; data are read in chunks. A non-finite entry is an error, or with ``missing="mean"`` counts as
-    the pooled mean of its column. With integer averages all nodes get the same bits.
+    the pooled mean of its column.
 
     Parameters
     ----------
@@ -479,8 +479,6 @@ def pooled_moments(
         Whether columns are scaled, and by what.
     missing : "error" or "mean"
         What an entry that is not finite is.
-    resolution : float
-        Largest error of a sum in integers; 0 for other averages.
     """
     if network.n_nodes != shards.n_nodes:
         raise InputError(f"the network has {network.n_nodes} nodes but the data {shards.n_nodes}; make them equal.")
@@ -493,14 +491,12 @@ def pooled_moments(
 
     fills = missing_policy(missing) == "mean"
     first = np.stack([count_and_sum(shards, position, fills) for position in positions])
-    # With integers all nodes have the same pooled bits and decide by these; no node reveals its own numbers.
-    integers = resolution > 0
-    lost = np.array([[0.0 if integers else _lost_digits(one, shards.n_features, scale)] for one in first])
+    lost = np.array([[_lost_digits(one, shards.n_features, scale)] for one in first])
     pooled, agreed = network.common_mean_and_maximum(first, lost)
     # A maximum has the same bits at all nodes, so either all or none of them make the second average.
-    precise = None if integers else bool(agreed[0, 0] <= MOST_LOST)
+    precise = bool(agreed[0, 0] <= MOST_LOST)
     pooled = shards.n_nodes * network.same_bits(pooled)[0]
-    return moments_by_sums(over_nodes, shards, pooled, precise, scale=scale, missing=missing, resolution=resolution)
+    return moments_by_sums(over_nodes, shards, pooled, precise, scale=scale, missing=missing)
 
 
 def moments_by_sums(
@@ -512,7 +508,6 @@ def moments_by_sums(
     scale: Scaling = False,
     missing: Missing = "error",
     whole: bool = True,
-    resolution: float = 0.0,
 ) -> Moments:
     """``pooled_moments`` for any way to sum a summary over all nodes, from the sum of ``count_and_sum``.
 
@@ -537,7 +532,7 @@ def moments_by_sums(
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported by column below
             sums, squares = over_nodes(partial(deviations, centring=Centring(mean, fills=n_missing > 0)))
         about = Moments(n_samples, mean, squares, n_missing=n_missing)
-    return moments_about(about, sums, observed, columns, scale=scale, whole=whole, resolution=resolution)
+    return moments_about(about, sums, observed, columns, scale=scale, whole=whole)
 
 
 @np.errstate(all="ignore")

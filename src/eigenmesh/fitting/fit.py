@@ -231,10 +231,23 @@ def _run(prepared: Prepared, start: np.ndarray | None, **settings: Any) -> Resul
     request, wanted, total = prepared.request, prepared.n_components, prepared.moments.total_variance
     settings |= {"tol": request.tol, "max_rounds": request.max_rounds}
     settings |= {"seed": prepared.seed, "drawn": request.seed is None}
-    problem = prepared.solver, prepared.covariance, prepared.network
+    problem = prepared.solver, prepared.covariance, prepared.alone or prepared.network
     if isinstance(wanted, int):
-        return run(*problem, wanted, basis=start, total_variance=total, **settings)
-    return run_to_fraction(*problem, wanted, total, prepared.largest_k, **settings)
+        result = run(*problem, wanted, basis=start, total_variance=total, **settings)
+    else:
+        result = run_to_fraction(*problem, wanted, total, prepared.largest_k, **settings)
+    return result if prepared.alone is None else _at_every_node(prepared.network, result)
+
+
+def _at_every_node(network: Network, result: Result) -> Result:
+    """The result of one node that knows the pooled covariance, as all nodes have it."""
+    disclosure = network.disclosure(result.components.shape[1], whole=True)
+    return replace(
+        result,
+        n_nodes=network.n_nodes,
+        node_components=np.broadcast_to(result.components, (len(network.ids), *result.components.shape)),
+        certificate=replace(result.certificate, disclosure=disclosure),
+    )
 
 
 def _started(prepared: Prepared, names: tuple[str, ...]) -> Started:

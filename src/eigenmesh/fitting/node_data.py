@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from eigenmesh.errors import DataError, InputError, TransportError, warn_user
 from eigenmesh.fitting.matching import common_settings, listed, require_same_settings
 from eigenmesh.fitting.monitor import warn_of_columns
 from eigenmesh.fitting.networks import add_masks, gather_bytes, network_over, with_exact_averages
+from eigenmesh.fitting.pooled import known_covariance, pooled, takes_one_sum
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks import Changing, Network
 from eigenmesh.settings import DRAWN_FROM, Request
@@ -189,6 +190,13 @@ class Data(ABC):
     def measure(self, network: Network, choice: data.Choice, request: Request) -> Measurement:
         """Pooled moments, and the covariance of every node in this process."""
 
+    # Whether the nodes can sum up their covariances, once for a whole fit.
+    sums_up: ClassVar[bool] = False
+
+    def sum_up(self, network: Network, request: Request) -> Measurement | None:
+        """Pooled moments, and the pooled covariance as that of a single node, by one sum; None if it takes two."""
+        return None
+
 
 @dataclass(frozen=True, eq=False)
 class NodeData(Data):
@@ -204,6 +212,7 @@ class NodeData(Data):
     split: str | None = field(default=None, kw_only=True)
     name: str = field(default="", kw_only=True)
     topology: str = field(default="", kw_only=True)
+    sums_up: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         transport, shards = self.transport, self.shards
@@ -270,9 +279,24 @@ class NodeData(Data):
             return data.covariance_of_each(shards, moments, choice.each, place)
         return data.build_covariance(shards, moments, kind=choice.kind, xp=place.xp, device=place.device)
 
+    def sum_up(self, network: Network, request: Request) -> Measurement | None:
+        """One sum of integers, unless a second one saves time, or entries are missing."""
+        integers, shards = network.integers, self.shards
+        if not integers or request.missing == "mean":
+            return None
+        if not takes_one_sum(integers, shards.n_features, request.costs):
+            return None
+        found = pooled(network, shards, request, squares=False)
+        moments = found.moments(shards, request.scale)
+        warn_of_columns(shards, moments)
+        place = self._place(request.device, network)
+        return Measurement(moments, known_covariance(found.scaled(moments.scale), found.error(moments.scale), place))
+
     def _moments(self, shards: data.Partition, network: Network, request: Request) -> data.Moments:
-        how: Any = {"scale": request.scale, "missing": request.missing}
-        return data.pooled_moments(shards, network, **how, resolution=network.resolution)
+        if network.integers:
+            found = pooled(network, shards, request, squares=True)
+            return found.moments(shards, request.scale, data.MOST_ROUNDED)
+        return data.pooled_moments(shards, network, scale=request.scale, missing=request.missing)
 
     def _place(self, device: str | None, network: Network | None = None) -> data.Place:
         return place_of(device, self.shards.device, self.transport, network)
@@ -360,6 +384,8 @@ class ColumnData(NodeData):
 
     Vectors that nodes send have N - 1 numbers: scores, never loadings.
     """
+
+    sums_up: ClassVar[bool] = False
 
     @cached_property
     def columns(self) -> data.FeatureShards:

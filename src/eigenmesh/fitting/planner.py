@@ -13,7 +13,7 @@ from scipy import sparse
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import ITEM_BYTES
-from eigenmesh.averaging import Average, Averaging, Integers, PushSumAverage, Tree, name_of
+from eigenmesh.averaging import AllReduce, Average, Averaging, IntegerAverage, Integers, PushSumAverage, Tree, name_of
 from eigenmesh.data import HOST, Covariance, CovarianceKind, Formed, Moments, Partition, Shards
 from eigenmesh.errors import DataError, EigenmeshError
 from eigenmesh.events import EventLog, Planned, Record, on_record
@@ -21,14 +21,15 @@ from eigenmesh.fitting import networks as net
 from eigenmesh.fitting.fit import SHARED_ROWS, fit
 from eigenmesh.fitting.networks import NetworkCall, Price, Prices, RecordingChanging, RecordingNetwork
 from eigenmesh.fitting.node_data import ColumnData, NodeData
+from eigenmesh.fitting.pooled import takes_one_sum, words_of_sum
 from eigenmesh.fitting.prepare import Decision, Prepared, Workload, decide, goes_with, prepare
 from eigenmesh.graphs import NetworkSequence, Weights, metropolis
 from eigenmesh.graphs.changing import tree_rounds
 from eigenmesh.graphs.topologies import complete
-from eigenmesh.iteration import Result
+from eigenmesh.iteration import Result, StopReason
 from eigenmesh.networks import Network, Traffic
 from eigenmesh.settings import Costs, Request
-from eigenmesh.solvers import LARGEST_FEATURES, BlockKrylov, FastPCA, Solver, TrackedSubspace, TreeCovariance
+from eigenmesh.solvers import LARGEST_FEATURES, BlockKrylov, FastPCA, OneSum, Solver, TrackedSubspace
 from eigenmesh.words import html_paragraphs, html_table, readable_bytes
 
 # A plan: the cost of every solver with every averaging, and which one a fit would use.
@@ -48,7 +49,7 @@ class Forecast:
     seconds : float
         Communication plus arithmetic. It is infinite if the rounds are.
     shows_covariances : bool
-        True if covariance matrices themselves are sent. Such a line is never chosen.
+        True if covariance matrices themselves are summed.
     """
 
     solver: str
@@ -121,13 +122,15 @@ PRODUCTS = 4
 class Rehearsed:
     """Network calls of one solver: iterations, checks and certificates.
 
-    ``closing`` is the number of calls after the last check. They do not count towards the budget of rounds.
+    ``closing`` is the number of calls after the last check. They do not count towards the budget of rounds. ``set_up``
+    are the calls before, if they are not those of the rehearsal.
     """
 
     solver: Solver
     calls: list[NetworkCall]
     closing: int
     result: Result
+    set_up: list[NetworkCall] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +182,7 @@ def rehearse(
     if most_rows is not None:
         rows = min(rows, max(4 * k, most_rows))
     # A fixed seed, so that the same data always have the same plan.
-    alone = replace(request, at_most=False, averaging=Tree(), solver=solver, device=None, covariance=None, seed=0)
+    alone = replace(request, averaging=Tree(), solver=solver, device=None, covariance=None, seed=0)
     if isinstance(averaging, Integers):
         # Integers make other calls than a tree. A single node needs no masks.
         alone = replace(alone, averaging=averaging, privacy="open")
@@ -270,6 +273,23 @@ def rehearse_reduced(
     return _rehearsed(prepared, network)
 
 
+def of_one_sum(
+    rehearsal: Rehearsal, weights: Weights | NetworkSequence, solver: Solver, averaging: Averaging, costs: Costs
+) -> Rehearsed:
+    """The network calls of one sum, which follow from d and K."""
+    known, d = rehearsal.rehearsed.result, rehearsal.prepared.facts.n_features
+    result = replace(known, solver=solver.name, iterations=1, stop_reason=StopReason.CONVERGED)
+    covariance = NetworkCall(averaged=ITEM_BYTES * (d * (d + 1) // 2))
+    average = net.prepared_average(averaging, weights)
+    if not isinstance(average, IntegerAverage):
+        return Rehearsed(solver, [covariance], 0, result)
+    shared = NetworkCall(spread=ITEM_BYTES * len(known.components) * (d + SHARED_ROWS))
+    if rehearsal.prepared.request.missing == "mean" or not takes_one_sum(average, d, costs):
+        return Rehearsed(solver, [covariance, shared], 1, result)
+    whole = NetworkCall(averaged=ITEM_BYTES * words_of_sum(d, average.n_nodes))
+    return Rehearsed(solver, [whole, shared], 1, result, set_up=[])
+
+
 def _leading_directions(covariance: Covariance, components: np.ndarray) -> np.ndarray:
     """Orthonormal basis (d, r) of the leading eigenvectors, by a few products from a random start."""
     k, d = components.shape
@@ -316,7 +336,8 @@ def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None =
     return Plan(
         tuple(lines),
         best,
-        _reason(best, request) + forecaster.about_a_tree(best),
+        _reason(best, request, next(run for run in runs if run.solver.name == best.solver))
+        + forecaster.about_a_tree(best),
         _rehearsed_on(forecaster.rehearsal, data),
         request.costs,
         request.max_rounds,
@@ -363,7 +384,10 @@ def _rehearse_all(
     solver, averaging, workload = decision.solver, decision.averaging, decision.workload
     first = solver if isinstance(solver, BlockKrylov) else BlockKrylov()
     report(f"rehearsing {first.name}")
-    rehearsal = rehearse(replace(request, n_components=decision.n_components), data, first, averaging, most_rows)
+    # One sum needs no count: then K may be too large for the samples.
+    is_counted = decision.size.n_samples is not None or not (request.at_most or request.n_components is None)
+    asked = replace(request, n_components=decision.n_components, at_most=not is_counted)
+    rehearsal = rehearse(asked, data, first, averaging, most_rows)
     counted = Traffic() if decision.counting is None else decision.counting.traffic
     runs = [rehearsal.rehearsed]
     if others:
@@ -371,7 +395,10 @@ def _rehearse_all(
         for other in others:
             report(f"rehearsing {other.name}")
             able = averaging if goes_with(other, averaging) else Tree()
-            runs.append(rehearse_reduced(rehearsal, data.weights, small, other, able))
+            if isinstance(other, OneSum) and isinstance(able, Tree | AllReduce | Integers):
+                runs.append(of_one_sum(rehearsal, data.weights, other, able, request.costs))
+            else:
+                runs.append(rehearse_reduced(rehearsal, data.weights, small, other, able))
     return _Forecaster(request, data, workload, rehearsal, counted), runs
 
 
@@ -384,7 +411,7 @@ def _others(chosen: Solver, workload: Workload) -> list[Solver]:
     if isinstance(weights, Weights) or weights.reliable:
         usual.append(FastPCA())
     if workload.n_features <= LARGEST_FEATURES:
-        usual.append(TreeCovariance())
+        usual.append(OneSum())
     by_name = {solver.name: solver for solver in (*usual, chosen)}
     by_name.pop(BlockKrylov.name, None)
     return [solver for solver in by_name.values() if solver.traits.integers or not workload.masked]
@@ -400,7 +427,7 @@ class _Forecaster:
         # Traffic of counting the samples, if K depends on them; keys for masks are exchanged before the first sum.
         self.counted = counted
         keys = [net.key_exchange(workload.weights.n_nodes)] if workload.masked and counted == Traffic() else []
-        self.set_up = [*keys, *rehearsal.set_up]
+        self.keys = keys
         # Nodes work in parallel, so the largest one determines the time.
         self.rows = max(block.n_rows for block in data.shards.blocks)
 
@@ -408,19 +435,20 @@ class _Forecaster:
         """One line: the network calls of the rehearsal, priced for this averaging."""
         solver, price = run.solver, self._price(run, net.prepared_average(averaging, self.workload.weights))
         seconds = self._seconds(run, price)
-        memory, shows = self._memory(solver), solver.traits.sends_covariances
+        memory, shows = self._memory(solver), solver.traits.sums_covariances
         return Forecast(solver.name, name, price.rounds, price.messages, price.bytes, memory, seconds, shows)
 
     def _price(self, run: Rehearsed, average: Average) -> Price:
         costs = self.request.costs
         prices = Prices(self.workload.weights, average, costs)
+        set_up = self.rehearsal.set_up if run.set_up is None else run.set_up
         budgeted = len(run.calls) - run.closing
         run_price = prices.of(run.calls[:budgeted])
         if not run.result.converged or run_price.rounds > self.request.max_rounds:
             return Price(math.inf, math.inf, math.inf, math.inf)
         rounds, counted = self.counted.rounds, self.counted
         counting = Price(rounds, counted.messages, counted.bytes, rounds * costs.latency_s)
-        return counting + prices.over_tree().of(self.set_up) + run_price + prices.of(run.calls[budgeted:])
+        return counting + prices.over_tree().of([*self.keys, *set_up]) + run_price + prices.of(run.calls[budgeted:])
 
     def about_a_tree(self, best: Forecast) -> str:
         """Whether a network without a tree would be faster with one, in words."""
@@ -458,7 +486,7 @@ class _Forecaster:
         return min(formed, direct) + products * 2.0 * solver.kept_numbers(k, d) * columns
 
 
-def _reason(best: Forecast, request: Request) -> str:
+def _reason(best: Forecast, request: Request, run: Rehearsed) -> str:
     costs, method = request.costs, f"{best.solver} with {best.averaging} averaging"
     speed = f"at {costs.latency_s * 1e3:g} ms per round and {costs.bandwidth_bytes_s * 8 / 1e6:g} Mbit/s"
     if request.solver is not None and request.averaging is not None:
@@ -470,8 +498,13 @@ def _reason(best: Forecast, request: Request) -> str:
         words += f": about {best.rounds:.0f} rounds and {best.seconds:.2g} s."
     else:
         words += f", but does not reach the tolerance within {request.max_rounds:,} rounds."
-    if request.solver is None:
-        words += " Solvers that send covariance matrices are not considered."
+    if request.solver is None and best.shows_covariances:
+        words += " One sum costs less than products here, and shows all nodes no more than products would."
+    elif request.solver is None:
+        words += " One sum of the covariance is not considered: it would show more."
+    if request.masked and best.shows_covariances:
+        by = "two sums, of the moments and of covariances about the mean" if run.set_up is None else "one sum for all"
+        words += f" It is {by}, and all nodes learn the pooled covariance."
     if best.memory_bytes > costs.memory_bytes:
         words += f" It needs {best.memory_bytes:.2g} bytes of memory, more than the {costs.memory_bytes:.2g} allowed."
     return words

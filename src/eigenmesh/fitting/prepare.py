@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from eigenmesh.arrays import ITEM_BYTES
 from eigenmesh.averaging import AllReduce, Averaging, Integers, PushSum, Tree, name_of
 from eigenmesh.data import Choice, Covariance, Moments
-from eigenmesh.errors import DataError, InputError, TransportError
+from eigenmesh.errors import DataError, InputError, TransportError, warn_user
 from eigenmesh.fitting.networks import add_masks, in_integers, require_enough_nodes
 from eigenmesh.fitting.node_data import BatchSums, Data, DataFacts, Size, draw_seed
-from eigenmesh.graphs import NetworkSequence, Weights
-from eigenmesh.networks import Network, Traffic
+from eigenmesh.fitting.pooled import summed_covariance
+from eigenmesh.graphs import NetworkSequence, Weights, metropolis
+from eigenmesh.graphs.topologies import complete
+from eigenmesh.networks import Network, Stacked, Traffic
 from eigenmesh.settings import Costs, Request
-from eigenmesh.solvers import SOLVERS, BlockKrylov, Known, Solver, WarmKrylov
+from eigenmesh.solvers import LARGEST_FEATURES, SOLVERS, BlockKrylov, Known, OneSum, Solver, WarmKrylov
 
 # Estimate of K for a requested share of the variance, where a number is needed in advance.
 USUAL_COMPONENTS = 10
+# The fewest products that block Krylov was seen to take.
+FEWEST_PRODUCTS = 3
 
 
 class Workload(NamedTuple):
     """The numbers that decide the choice of a method; all nodes know them.
 
     ``n_features``: numbers in a vector; ``has_all_reduce``: the engine can sum over all nodes; ``masked``: nobody may
-    see what a single node adds to an average.
+    see what a single node adds to an average; ``sums_up``: the data can sum up their covariance.
     """
 
     weights: Weights | NetworkSequence
@@ -32,6 +37,31 @@ class Workload(NamedTuple):
     n_components: int
     has_all_reduce: bool = False
     masked: bool = False
+    sums_up: bool = False
+
+    @property
+    def one_sum_is_cheaper(self) -> bool:
+        """Whether one sum of the covariance costs less than block Krylov and, between organisations, reveals no more.
+
+        With masks, three products are the fewest that block Krylov was seen to take. In an all-reduce, on one cluster,
+        nobody is a stranger. In open runs between organisations, neighbours would see covariances of single nodes.
+        """
+        if not self.sums_up or self.n_features > LARGEST_FEATURES:
+            return False
+        if self.masked:
+            return self.telling_products <= FEWEST_PRODUCTS
+        columns = BlockKrylov().columns(self.n_components, self.n_features)
+        return self.has_all_reduce and self.n_features + 1 <= 2 * BlockKrylov.traits.expected_products * columns
+
+    @property
+    def telling_products(self) -> int:
+        """Products of block Krylov that reveal the pooled covariance C whole.
+
+        They show C on their c columns. What is left of C is symmetric and orthogonal to these, so it has
+        ``(d - c)(d - c + 1) / 2`` numbers, which the d variances determine from about ``c = d - sqrt(2 d)`` on.
+        """
+        d = self.n_features
+        return math.ceil((d - math.sqrt(2 * d)) / BlockKrylov().columns(self.n_components, d))
 
     def averagings(self) -> list[Averaging]:
         """Averagings that are used unless another one is requested. The first is the fastest.
@@ -63,6 +93,8 @@ class Prepared:
         Traffic so far.
     checked : BatchSums or None
         Sums of the monitor of a stream.
+    alone : Network or None
+        A network of this node alone, if it knows the pooled covariance: it needs no further message.
     """
 
     request: Request
@@ -78,6 +110,7 @@ class Prepared:
     set_up: Traffic
     weights: Weights | NetworkSequence
     checked: BatchSums | None = None
+    alone: Network | None = None
 
     @property
     def largest_k(self) -> int:
@@ -122,18 +155,42 @@ def decide(request: Request, data: Data) -> Decision:
         require_enough_nodes(facts.n_nodes)
         asked = None if asked is None else in_integers(asked)
         require_goes_with(request.solver or BlockKrylov(), asked or Integers())
-    depends = request.n_components is None or request.at_most or request.min_samples > 0
-    size, counting = data.count(request.masked) if depends else (facts.size, None)
-    n_samples = size.n_samples
-    if n_samples is not None and n_samples < request.min_samples:
-        raise DataError(
-            f"all nodes have {n_samples} samples together; min_samples = {request.min_samples} asks for more."
-        )
-    wanted = request.components(*size)
-    k = wanted if isinstance(wanted, int) else min(USUAL_COMPONENTS, facts.length)
-    workload = Workload(data.weights, facts.length, k, facts.has_all_reduce, request.masked)
-    solver, averaging = choose_method(workload, request.costs, request.solver, asked)
+    size, counting = facts.size, None
+    wanted, workload, solver, averaging = _chosen(request, data, size, asked)
+    depends = request.n_components is None or request.at_most
+    # One sum counts the samples, too: K follows from it.
+    if request.min_samples > 0 or (depends and not (data.sums_up and solver.traits.sums_covariances)):
+        size, counting = data.count(request.masked)
+        n_samples = size.n_samples
+        if n_samples is not None and n_samples < request.min_samples:
+            raise DataError(
+                f"all nodes have {n_samples} samples together; min_samples = {request.min_samples} asks for more."
+            )
+        wanted, workload, solver, averaging = _chosen(request, data, size, asked)
+    if request.masked and request.solver is not None and solver.traits.sums_covariances:
+        _warn_of_sum(workload)
     return Decision(size, wanted, workload, solver, averaging, counting)
+
+
+def _chosen(
+    request: Request, data: Data, size: Size, averaging: Averaging | None
+) -> tuple[int | float, Workload, Solver, Averaging]:
+    """K, and the method for it, as far as N and d are known."""
+    facts, wanted = data.facts, request.components(*size)
+    k = wanted if isinstance(wanted, int) else min(USUAL_COMPONENTS, facts.length)
+    workload = Workload(data.weights, facts.length, k, facts.has_all_reduce, request.masked, data.sums_up)
+    return wanted, workload, *choose_method(workload, request.costs, request.solver, averaging)
+
+
+def _warn_of_sum(workload: Workload) -> None:
+    """Say what one sum reveals where block Krylov would reveal less."""
+    if not workload.one_sum_is_cheaper:
+        d = workload.n_features
+        warn_user(
+            f"one-sum shows all nodes N, the mean and the pooled covariance on all {d:,} dimensions; block-krylov "
+            f"shows all of that only where it takes {workload.telling_products} products or more. Neither shows "
+            f"numbers of a single node."
+        )
 
 
 def prepare(request: Request, data: Data) -> Prepared:
@@ -152,17 +209,27 @@ def prepare(request: Request, data: Data) -> Prepared:
         network.masking = decision.counting.masking
     if request.masked and network.masking is None:
         add_masks(network)
-    # All nodes must centre about the same point: where means are large, even the last digits of a mean matter.
-    with network.over_tree():
-        moments, covariance, known, checked = data.measure(network, choice, request)
+    sums_up = data.sums_up and solver.traits.sums_covariances and network.alike and network.n_nodes > 1
+    measured = data.sum_up(network, request) if sums_up else None
+    is_known = measured is not None
+    if measured is None:
+        # All nodes must centre about the same point: where means are large, even the last digits of a mean matter.
+        with network.over_tree():
+            measured = data.measure(network, choice, request)
+    moments, covariance, known, checked = measured
     if decision.counting is not None:
         _require_counted(decision.size, moments)
     network.learn_scales(moments.diagonal, moments.total_variance)
+    if sums_up and not is_known:
+        covariance = summed_covariance(network, covariance, moments)
     wanted = request.components(int(moments.n_samples), moments.n_features)
     solver = warm(solver, wanted, known)
-    seed = draw_seed(network, covariance) if request.seed is None else request.seed
+    # Who knows the covariance needs no further message, and no random start.
+    alone = Stacked(metropolis(complete(1)), Tree()) if sums_up else None
+    is_drawn = request.seed is None and not solver.traits.sums_covariances
+    seed = draw_seed(network, covariance) if is_drawn else request.seed or 0
     chosen = (wanted, solver, averaging, network, moments, covariance, choice, seed)
-    return Prepared(request, data.facts, *chosen, network.traffic.copy(), data.weights, checked)
+    return Prepared(request, data.facts, *chosen, network.traffic.copy(), data.weights, checked, alone)
 
 
 def _require_counted(counted: Size, moments: Moments) -> None:
@@ -193,10 +260,12 @@ def choose_method(
 ) -> tuple[Solver, Averaging]:
     """The requested solver and averaging; if one of them is open, the fastest one for the other.
 
-    Block Krylov is the fastest solver that does not send covariances. Its basis is made narrow enough for the memory.
+    Block Krylov is the fastest solver that does not sum covariances. Its basis is made narrow enough for the memory.
     """
     d = workload.n_features
-    if solver is None:
+    if solver is None and workload.one_sum_is_cheaper:
+        solver = OneSum()
+    elif solver is None:
         solver = BlockKrylov()
         if ITEM_BYTES * solver.kept_numbers(workload.n_components, d) > costs.memory_bytes:
             solver = BlockKrylov(max_width=max(1, int(costs.memory_bytes / (d * ITEM_BYTES))))

@@ -308,7 +308,7 @@ class Loop:
         total = self.total_variance
         with self.account.phase("certificate"):
             left = stopping.variance_left(self.covariance, self.network, certified, total)
-        disclosure = self.network.disclosure(self.covariance.n_features, whole=self.solver.traits.sends_covariances)
+        disclosure = self.network.disclosure(self.covariance.n_features, whole=self.solver.traits.sums_covariances)
         certificate = replace(certified.certificate, disclosure=disclosure, seed_drawn=self.drawn)
         # The last record is that of the certificate, so that the history ends with the total traffic.
         step_size = self.events.history[-1].step_size

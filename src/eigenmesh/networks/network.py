@@ -314,13 +314,23 @@ class Network(ABC):
 
     def _integer_mean(self, integers: av.IntegerAverage, array: Array, bound: Bound) -> Array:
         codec = format_of(bound, self.scales, self.n_nodes)
-        words = codec.encode(ea.to_numpy(array), self.ids)
+        if self.masking is not None:
+            self.masking.columns += 0 if bound is not None or self.scales is None else array.shape[-1]
+        summed = self.total(codec.encode(ea.to_numpy(array), self.ids))
+        return everywhere(ea.like(codec.decode(summed) / self.n_nodes, array), array.shape[0])
+
+    def total(self, words: np.ndarray) -> np.ndarray:
+        """Sum of 64-bit words over all nodes modulo 2^64, masked if there are masks: (nodes, ...) -> (1, ...).
+
+        Only networks with integer averages have it.
+        """
+        if self.integers is None:
+            raise InputError('sums of words need integer averages; use averaging="integers", or masks.')
         if self.masking is not None:
             words = self.masking.added(words)
-            self.masking.columns += 0 if bound is not None or self.scales is None else array.shape[-1]
-        summed = integers.total(self, words)[:1]
+        summed = self.integers.total(self, words)[:1]
         self._hear(summed)
-        return everywhere(ea.like(codec.decode(summed) / self.n_nodes, array), array.shape[0])
+        return summed
 
     def reduced_mean(self, array: Array) -> Array:
         """Average over all nodes by the engine's all-reduce, and count it: (nodes, ...) -> (nodes, ...)."""
@@ -491,7 +501,7 @@ class Network(ABC):
         if self.masking is None:
             return Disclosure()
         columns, masks = n_features if whole else self.masking.columns, self.masking.masks[0]
-        return Disclosure(self.n_nodes, n_features, columns, signed=masks.signed, left=masks.left)
+        return Disclosure(self.n_nodes, n_features, columns, whole=whole, signed=masks.signed, left=masks.left)
 
     def _hear(self, numbers: Array) -> None:
         """Bind masks to numbers (1, ...) that this node has received and acts on, and that all nodes have received."""

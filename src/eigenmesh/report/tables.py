@@ -106,7 +106,7 @@ def new_table(
 
 def plan_table(plan: Plan, everything: bool = False) -> Table:
     """Forecast cost of each solver with its best averaging, or with all, cheapest first; the chosen line is marked."""
-    caption = "* shows covariances to neighbours: only on request"
+    caption = "* sums up covariances: without masks, neighbours see those of others"
     if any(not np.isfinite(line.rounds) for line in plan.forecasts):
         caption += f"\n> {plan.max_rounds:,}: not within {plan.max_rounds:,} rounds"
     head = ("solver", "averaging", "rounds", "payload", "memory", "seconds", "")

@@ -21,15 +21,15 @@ from eigenmesh.solvers.literature.deepca import DeEPCA
 from eigenmesh.solvers.literature.dot import SADOT, SDOT, OrthogonalIteration
 from eigenmesh.solvers.literature.dsa import DSA, Krasulina, Sanger
 from eigenmesh.solvers.literature.power import SequentialDistributedPower, SequentialPower
+from eigenmesh.solvers.one_sum import LARGEST_FEATURES, OneSum, averaged
 from eigenmesh.solvers.tracked_subspace import TrackedSubspace
-from eigenmesh.solvers.tree_covariance import LARGEST_FEATURES, TreeCovariance
 
 SOLVERS: dict[str, type[Any]] = {
     solver.name: solver
     for solver in (
         BlockKrylov,
         TrackedSubspace,
-        TreeCovariance,
+        OneSum,
         FastPCA,
         DeEPCA,
         SDOT,
@@ -60,6 +60,7 @@ __all__ = [
     "Deadlines",
     "FastPCA",
     "Krasulina",
+    "OneSum",
     "OrthogonalIteration",
     "Sanger",
     "SequentialDistributedPower",
@@ -67,7 +68,6 @@ __all__ = [
     "Solver",
     "TrackedSubspace",
     "Traits",
-    "TreeCovariance",
     "check_residual",
     "largest_norm",
     "product_residuals",

@@ -56,8 +56,8 @@ class Traits:
     integers : bool
         Averages only products with columns of norm at most 1, which have public scales as integers, and sends nothing
         else that is private to one node. Integer averages, and so masked sums, require this.
-    sends_covariances : bool
-        Some message contains a covariance matrix itself. Such a solver is never chosen automatically.
+    sums_covariances : bool
+        The nodes sum up their covariance matrices themselves, so all of them learn the pooled one.
     fixed_schedule : bool
         As published, it runs without checks of its iterates, provided that no setting is "auto".
     early : float
@@ -73,7 +73,7 @@ class Traits:
 
     centralised: bool = False
     integers: bool = False
-    sends_covariances: bool = False
+    sums_covariances: bool = False
     fixed_schedule: bool = False
     early: float = 1.0
     expected_products: int = 1000
