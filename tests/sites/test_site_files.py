@@ -90,7 +90,7 @@ def test_the_network_of_the_guide_can_be_read(tmp_path):
         ('["trondheim", "oslo"]', '["bergen", "oslo"]', ("line 2", "twice")),
         (', ["bergen", "trondheim"], ["trondheim", "oslo"]', "", ("line 2", "2 components", "trondheim", "add links")),
         ('run = "cohort-1"', 'run = "a b"', ("line 1", "'a b'")),
-        ('run = "cohort-1"', 'topology = "cycle"', ("must have edges or topology",)),
+        ('run = "cohort-1"', 'topology = "cycle"', ("has edges and topology", "give one of them")),
         ('address = "127.0.0.1:7401"\n', "", ("bergen and trondheim", "neither has an address")),
         ('address = "127.0.0.1:7401"', 'listen = "127.0.0.1:7401"', ("line 10", "without address; add the address")),
         ("[settings]", "[setings]", ("'setings'", "Did you mean 'settings'?")),

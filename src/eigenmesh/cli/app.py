@@ -40,6 +40,10 @@ SITE_COMMANDS = {
     "run": ("site_run", "Take part in a run as one site; its samples stay where they are."),
     "status": ("site_state", "Show how the run is going at this site."),
     "audit": ("site_state", "Summarise what left a site: how much, to whom, of which kinds and shapes."),
+    "key": ("site_files", "Without an open port: write this site's public key for a sum in files."),
+    "summarise": ("site_files", "Without an open port: write this site's masked sum, and the page for its reviewer."),
+    "combine": ("site_files", "Without an open port: find the components from the sums of all sites."),
+    "withdraw": ("site_files", "Without an open port: sign that this site sends no sum, and delete its secret."),
     "renew": ("site_keys", "Issue a certificate with new dates for the same site and key."),
     "revoke": ("site_keys", "Revoke the certificates of a site whose key was lost or stolen."),
 }

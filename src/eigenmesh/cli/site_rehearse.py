@@ -21,6 +21,7 @@ from eigenmesh.rehearsal.fits import made_up
 from eigenmesh.rehearsal.forecast import RunForecast, forecast
 from eigenmesh.report.tables import facts_table, new_table
 from eigenmesh.sites import read_network_file
+from eigenmesh.sites.site import require_links
 from eigenmesh.words import one_line, readable_bytes
 
 DATA = options.DATA
@@ -71,6 +72,7 @@ def rehearse(
     Outputs(None, None, None, events).check([str(network)])
     described = read_network_file(network)
     sites, edges = described.names, described.edges
+    require_links(network, edges)
     under = Conditions.usual(sites, edges) if conditions is None else read_conditions(conditions, sites, edges)
     tables = made_up(described, features, _sizes(samples, sites), gap, seed)
     with messages.waiting("rehearsing"), event_log(events) as log:

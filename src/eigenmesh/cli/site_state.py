@@ -62,7 +62,7 @@ def check(site: SiteFile, as_json: AsJson = False) -> None:
         for finding in findings:
             table.add_row(finding.about, finding.verdict, one_line(finding.text), style=STYLES[finding.verdict])
         messages.print(table)
-        ready = f"{described.name} is ready: eigenmesh site run {site}"
+        ready = f"{described.name} is ready: eigenmesh site {'run' if described.edges else 'key'} {site}"
         messages.print(f"Problems found: {problems}." if problems else ready)
     if problems:
         raise typer.Exit(BAD_INPUT)

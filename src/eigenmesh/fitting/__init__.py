@@ -28,6 +28,7 @@ from eigenmesh.fitting.planner import Forecast, Plan, plan, planned, quick_forec
 from eigenmesh.fitting.prepare import Prepared, Workload, choose_method, prepare, require_goes_with
 from eigenmesh.fitting.problem import DEFAULT_NODES, Spread
 from eigenmesh.fitting.stream import StreamData
+from eigenmesh.fitting.total import fit_of_total
 from eigenmesh.settings import Costs, Request
 
 __all__ = [

@@ -25,6 +25,7 @@ from eigenmesh.sites.network_file import Manifest, differences
 from eigenmesh.sites.peer import alike
 from eigenmesh.sites.results import written_bytes
 from eigenmesh.sites.site import MAX_MESSAGE_BYTES, Address, Site, read_samples, require_terms
+from eigenmesh.sites.sum_files import Study
 from eigenmesh.transports.tls.connection import called, manifest_of
 from eigenmesh.words import one_line, readable_bytes
 
@@ -63,6 +64,10 @@ def check(site: Site) -> Iterator[Finding]:
     yield from _tried("privacy", _privacy(site, int(table.source.shape[0])))
     yield from _data(site, table.source, table.feature_names)
     n_samples, n_features = table.source.shape
+    if not site.edges:
+        yield from _tried("files", _files(site, n_features, table.feature_names))
+        yield _out(site, written_bytes(site, None, n_samples, n_features))
+        return
     manifest = Manifest.of(site, n_features, table.feature_names, n_samples)
     yield Finding("run", "ok", f"{site.run!r}, manifest {manifest.digest[:16]}: the same at all sites that agree")
     for name, address in site.neighbours.items():
@@ -197,6 +202,12 @@ def _columns(samples: Source) -> tuple[np.ndarray, np.ndarray]:
         low = np.minimum(low, np.where(finite, chunk, math.inf).min(axis=0))
         high = np.maximum(high, np.where(finite, chunk, -math.inf).max(axis=0))
     return missing, low >= high
+
+
+def _files(site: Site, n_features: int, names: tuple[str, ...] | None) -> Iterator[Finding]:
+    """What a site without links sends."""
+    size = readable_bytes(8 * Study.of(site).form(n_features, names).n_words)
+    yield Finding("files", "ok", f"no links, so one file of {size} is handed on; see eigenmesh site key")
 
 
 def _listed(names: tuple[str, ...], which: np.ndarray) -> str:

@@ -131,6 +131,9 @@ def read_network_file(path: str | os.PathLike[str]) -> NetworkFile:
     settings = RunSettings.from_fields(fields.table("settings"))
     names = tuple(site.name for site in sites)
     edges = _edges(fields, names, settings.asked.seed or 0)
+    with_address = [site.name for site in sites if site.address]
+    if with_address and not edges:
+        raise InputError(f"{fields.path}: {with_address[0]} has an address, but there are no links; add edges.")
     pins, schedule = read_fingerprints(fields, names), read_schedule(fields, names, edges, settings)
     network = NetworkFile(fields.path, run, sites, edges, settings, pins, schedule)
     for first, second in edges:
@@ -162,12 +165,14 @@ def _sites(fields: Fields) -> tuple[NetworkSite, ...]:
 
 
 def _edges(fields: Fields, names: tuple[str, ...], seed: int) -> tuple[tuple[str, str], ...]:
-    if ("edges" in fields) == ("topology" in fields):
-        raise InputError(f"{fields.path} must have edges or topology; give exactly one of them.")
+    if "edges" in fields and "topology" in fields:
+        raise InputError(f"{fields.path} has edges and topology; give one of them, or none if sites exchange files.")
     if "edges" in fields:
         edges = fields.pairs("edges")
         fields.checked("edges", site_graph, names, edges)
         return in_order(names, edges)
+    if "topology" not in fields:
+        return ()
     name = fields.value("topology", named("topology", TWO_WAY))
     graph = fields.checked("topology", graphs.topology, name, len(names), seed=seed)
     return in_order(names, [(names[a], names[b]) for a, b in graph.edges])
@@ -182,6 +187,7 @@ def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] |
     shared = [
         toml_table("settings", settings.words, "the same at all sites"),
         toml_table("settings.solver_parameters", settings.solver_parameters),
+        toml_table("settings.exponents", settings.exponents, "range of a column: its values are within 2^e"),
         *network.schedule.lines(),
         fingerprints_table(fingerprints or network.fingerprints),
     ]

@@ -33,6 +33,7 @@ from eigenmesh.solvers import SOLVERS, Solver
 # TLS writes at most a C int of bytes at once; this leaves room for the header of a frame. A sender refuses a larger
 # message, with its size.
 MAX_MESSAGE_BYTES = (1 << 31) - (1 << 20)
+EXPONENT = whole(-500, 500)
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class RunSettings:
         The settings of the fit.
     partition, on_loss, .. : object
         Those of sites alone, under the names of the table.
+    exponents : mapping
+        Ranges of columns by name, for sums in files: ``|x_j| <= 2^e_j``.
     """
 
     asked: Request
@@ -57,17 +60,19 @@ class RunSettings:
     batch_rows: int
     min_new_samples: int
     min_samples_per_site: int
+    exponents: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_fields(cls, fields: Fields) -> RunSettings:
         """Read and check the table ``[settings]``."""
-        fields.require_known([*AT_SITES, "solver_parameters"])
+        fields.require_known([*AT_SITES, "solver_parameters", "exponents"])
         values = {key: fields.setting(key, row) for key, row in AT_SITES.items()}
         solver = _solver(fields, values.pop("solver"))
         own = {one.name: values.pop(one.name) for one in dataclasses.fields(cls) if one.name in values}
         # Every other average shows the numbers of all sites to every site: see the threat model.
         asked = Request.parse(solver=solver, averaging=Tree(), random_state=values.pop("seed"), **values)
-        return cls(asked, **own)
+        ranges = fields.table("exponents")
+        return cls(asked, **own, exponents={name: ranges.value(name, EXPONENT) for name in ranges.content})
 
     def require_hidden(self, count: int, fields: Fields) -> None:
         """Raise where masks would hide nothing, or the solver cannot go with them, for this many sites."""
@@ -202,6 +207,12 @@ def site_graph(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> nx.Gra
     return numbered
 
 
+def require_links(path: Path, edges: Sequence[tuple[str, str]]) -> None:
+    """Raise where sites have no links, and so exchange files."""
+    if not edges:
+        raise InputError(f"{path} has no links, so its sites exchange files: eigenmesh site key; or add edges.")
+
+
 def in_order(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Links sorted by the order of ``sites``. The two ends of each link are sorted in the same way."""
     number = {name: number for number, name in enumerate(sites)}
@@ -259,6 +270,8 @@ class Schedule:
             members = self.members(sites, batch)
             if not members:
                 raise InputError(f"no site is in batch {batch}; let sites join earlier or leave later.")
+            if not edges:
+                continue
             site_graph(members, [edge for edge in edges if set(edge) <= set(members)])
 
     def lines(self) -> list[str]:
@@ -494,6 +507,7 @@ class Site:
     @cached_property
     def weights(self) -> Weights:
         """Metropolis weights on the graph 0 .. M - 1, in the order of ``sites``, the same at every site."""
+        require_links(self.path, self.edges)
         return metropolis(site_graph(self.sites, self.edges))
 
 
@@ -518,7 +532,8 @@ def read_site(path: str | os.PathLike[str]) -> Site:
     if name not in sites:
         raise fields.wrong("name", f"is not in sites ({', '.join(sites)}); correct the name or the list.")
     edges = fields.pairs("edges")
-    fields.checked("edges", site_graph, sites, edges)
+    if edges:
+        fields.checked("edges", site_graph, sites, edges)
     edges = in_order(sites, edges)
     neighbours = _neighbours(fields, name, edges)
     tls = fields.table("tls", required=True)

@@ -162,7 +162,7 @@ function stateWords(state) {
   }
   const lost = loss(state);
   if (lost) return `The run ${lost}.${record ? ` It had reached round ${number(record.rounds)}${near}.` : ""}`;
-  if (!state.started) return state.members ? `Connecting as ${state.members.site}.` : "No event yet.";
+  if (!state.started) return state.members ? `Connecting as ${state.members.site}.` : RUN.says ?? "No event yet.";
   if (!record) return `Preparing: ${state.started.solver} over ${state.started.nodes.length} nodes.`;
   const batch = state.batches.length ? ` batch ${state.fits.length - 1},` : several(state) ? ` ${state.started.solver},` : "";
   return `Running:${batch} round ${number(record.rounds)} of a budget of ${number(state.started.max_rounds)}${near}, target ${number(tol)}, ${bytes(record.bytes)} sent.`;
@@ -545,6 +545,22 @@ function scores({ nodes, points }, shares) {
   return make("figure", { class: "scores" }, make("div", {}, picture, make("figcaption", {}, `Scores of ${number(points.length)} samples by node; point at one for its name`)), ...names);
 }
 
+// What a page says beside a run, or without one: sections of words and a table.
+function drawSections() {
+  $("sections").replaceChildren(...(RUN.sections ?? []).map(({ title, words = [], heads, rows }, at) => {
+    const shown = table(title, heads, rows);
+    shown.querySelector("caption").remove();
+    return make("section", { "aria-labelledby": `h-own-${at}`, class: heads.length === 2 ? "words" : "" }, make("h2", { id: `h-own-${at}` }, title), ...words.map((text) => make("p", {}, text)), shown);
+  }));
+}
+
+// Without links there is no network to show, and nothing that changes with time.
+function hideUnused(state) {
+  const linked = Boolean(RUN.live || state.started?.links.length || state.members);
+  for (const id of ["network-section", "links-section", "scrub"]) $(id).hidden = !linked;
+  $("log-section").hidden = !RUN.live && !events.length;
+}
+
 function drawRepeat() {
   if (!RUN.repeat) return;
   $("repeat-section").hidden = false;
@@ -570,6 +586,7 @@ function render() {
   $("time-text").textContent = words;
   slider.setAttribute("aria-valuetext", words);
   say();
+  hideUnused(state);
   for (const part of [drawMap, drawChart, drawStream, drawFits, drawLinks, drawFacts, drawCertificate]) part(state);
   drawLeft(left);
   $("log").replaceChildren(...state.lines.slice(-MOST_LINES).reverse().map((event) => {
@@ -616,7 +633,8 @@ if (RUN.live) {
   source.addEventListener("error", () => { fate.broken ??= Date.now(); say(); });
   source.addEventListener("end", () => { source.close(); clearInterval(every); fate.closed = new Date(); say(); document.body.dataset.ended = "true"; });
 }
-narrow.addEventListener("change", () => { drawComponents(); render(); });
+narrow.addEventListener("change", () => { drawComponents(); drawSections(); render(); });
 drawComponents();
+drawSections();
 drawRepeat();
 render();

@@ -12,6 +12,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
 from eigenmesh.errors import InputError
 from eigenmesh.transports.tls.connection import Credentials
@@ -40,6 +41,7 @@ class CertificateKeyring:
         if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
             raise InputError(f"a key of kind {type(key).__name__} cannot sign; use an elliptic curve or RSA.")
         self._key = key
+        self.public_key = base64.b64encode(_der(key.public_key())).decode()
         self.certificate = credentials.certificate.decode()
         self._trusted = x509.load_pem_x509_certificates(credentials.authority)
         # Cached, because the same few certificates come with every statement.
@@ -57,19 +59,7 @@ class CertificateKeyring:
 
     def is_signed(self, site: str, certificate: str, data: bytes, signature: str) -> bool:
         key = self._public_key(site, certificate)
-        if key is None or self.is_revoked(certificate):
-            return False
-        try:
-            signed = base64.b64decode(signature, validate=True)
-            if isinstance(key, rsa.RSAPublicKey):
-                key.verify(signed, data, padding.PKCS1v15(), HASH)
-            elif isinstance(key, ec.EllipticCurvePublicKey):
-                key.verify(signed, data, ec.ECDSA(HASH))
-            else:
-                return False
-        except (InvalidSignature, ValueError):
-            return False
-        return True
+        return key is not None and not self.is_revoked(certificate) and _has_signed(key, data, signature)
 
     def _public_key_of(self, site: str, text: str) -> object:
         """The public key of a certificate that the authority has issued to this site only, or None for any other."""
@@ -92,10 +82,44 @@ class CertificateKeyring:
             return None
 
 
+def _has_signed(key: object, data: bytes, signature: str) -> bool:
+    try:
+        signed = base64.b64decode(signature, validate=True)
+        if isinstance(key, rsa.RSAPublicKey):
+            key.verify(signed, data, padding.PKCS1v15(), HASH)
+        elif isinstance(key, ec.EllipticCurvePublicKey):
+            key.verify(signed, data, ec.ECDSA(HASH))
+        else:
+            return False
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def is_signed_by_pinned(fingerprint: str, public_key: str, data: bytes, signature: str) -> bool:
+    """Whether the key with this fingerprint has signed the data. It needs no certificate, and no date.
+
+    Parameters
+    ----------
+    fingerprint : SHA-256 of the key, in hexadecimal.
+    public_key : the key as ``CertificateKeyring.public_key`` gives it.
+    data, signature : what is signed, and what ``CertificateKeyring.sign`` made of it.
+    """
+    try:
+        der = base64.b64decode(public_key, validate=True)
+        is_pinned = hashlib.sha256(der).hexdigest() == fingerprint
+        return is_pinned and _has_signed(serialization.load_der_public_key(der), data, signature)
+    except (ValueError, UnsupportedAlgorithm):
+        return False
+
+
 def key_fingerprint(certificate: x509.Certificate) -> str:
     """SHA-256 of the public key (SubjectPublicKeyInfo), in hexadecimal. A renewed certificate keeps it."""
-    form = serialization.PublicFormat.SubjectPublicKeyInfo
-    return hashlib.sha256(certificate.public_key().public_bytes(serialization.Encoding.DER, form)).hexdigest()
+    return hashlib.sha256(_der(certificate.public_key())).hexdigest()
+
+
+def _der(key: PublicKeyTypes) -> bytes:
+    return key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def is_signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
