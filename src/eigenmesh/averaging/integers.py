@@ -60,7 +60,8 @@ class Scaled:
             value, limit = values[node, *place], np.broadcast_to(np.ldexp(1.0, self.exponents), values.shape[1:])
             raise DataError(
                 f"node {ids[node]} would send {value:.4g} in row {place[0] if place else 0}, beyond the common scale "
-                f"{limit[tuple(place)]:.4g}, so nothing is sent. Samples changed during the fit, or a product is wrong."
+                f"{limit[tuple(place)]:.4g}, so nothing is sent. Samples changed during the fit, a product is wrong, "
+                "or the solver multiplied columns longer than 1."
             )
         return np.asarray(scaled.astype(np.int64).view(np.uint64))
 
