@@ -10,7 +10,7 @@ from eigenmesh import graphs
 from eigenmesh.data import CovarianceKind, LabelSplit, Shards, build_covariance, load, pooled_moments
 from eigenmesh.experiments import problems
 from eigenmesh.experiments.experiment import DataSet, Method, Synthetic
-from eigenmesh.experiments.problems import Pooled, leading_eigenvectors, make_comparison, pooled_covariance
+from eigenmesh.experiments.problems import PooledParts, leading_eigenvectors, make_comparison, pooled_covariance
 from eigenmesh.experiments.runs import follow
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Stacked
@@ -68,7 +68,7 @@ def test_pooled_operator_and_lanczos_give_the_same_truth(monkeypatch):
         build_covariance(shards, moments, kind=kind) for kind in (CovarianceKind.FORMED, CovarianceKind.MATRIX_FREE)
     )
     pooled = pooled_covariance(free, 4)
-    assert isinstance(pooled, Pooled)
+    assert isinstance(pooled, PooledParts)
     X = rng.standard_normal((1, 30, 3))
     np.testing.assert_allclose(pooled.apply(X), pooled_covariance(formed, 4).apply(X), atol=1e-12)
     values, vectors = leading_eigenvectors(pooled_covariance(formed, 4), 3)

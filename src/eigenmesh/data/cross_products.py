@@ -215,7 +215,7 @@ class CrossProducts:
         counts = first[1 + 2 * d :] if self.fills else np.full(d, first[0])
         with np.errstate(over="ignore"):  # values beyond the range are refused below
             mean = np.rint(np.ldexp(first[1 : 1 + d] / np.maximum(counts, np.finfo(float).tiny), scale + half))
-        sums, products = _Sums(d), _Sums(d if self.squares else (d, d))
+        sums, products = _UnroundedSums(d), _UnroundedSums(d if self.squares else (d, d))
         for start, values in _chunks(block):
             if self.fills:
                 values[~np.isfinite(values)] = np.nan
@@ -365,7 +365,7 @@ def _not_a_sum(what: str) -> DataError:
 # Sums without rounding, as a value and what it lacks.
 
 
-class _Sums:
+class _UnroundedSums:
     """A sum of float64 arrays as ``value + lacking``: what an addition rounds off is kept."""
 
     def __init__(self, shape: int | tuple[int, int]) -> None:
@@ -384,7 +384,9 @@ class _Sums:
         return np.asarray(value + lacking)
 
 
-def _add(sums: _Sums, products: _Sums, deviation: np.ndarray, lost: np.ndarray, weights: np.ndarray | None) -> None:
+def _add(
+    sums: _UnroundedSums, products: _UnroundedSums, deviation: np.ndarray, lost: np.ndarray, weights: np.ndarray | None
+) -> None:
     """Add the sums of rows ``R = deviation + lost``, (n, d), and their products; a row of weight w counts w times."""
     whole, rest = _leading(deviation, lost)
     counted, counted_rest = whole, rest

@@ -93,7 +93,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, eq=False)
-class Pooled:
+class PooledParts:
     """The pooled covariance C = mean of C_i as that of one node, applied through its M parts."""
 
     parts: Covariance
@@ -127,7 +127,7 @@ def pooled_covariance(covariance: Covariance, n_nodes: int) -> Covariance:
     """C = mean of C_i as the covariance of one node; formed if the parts are."""
     if isinstance(covariance, Formed):
         return Formed(namespace(covariance.matrices).mean(covariance.matrices, axis=0, keepdims=True))
-    return Pooled(covariance, n_nodes)
+    return PooledParts(covariance, n_nodes)
 
 
 def leading_eigenvectors(pooled: Covariance, n_components: int) -> tuple[np.ndarray, np.ndarray]:
