@@ -28,7 +28,7 @@ import networkx as nx
 import numpy as np
 from scipy import sparse
 
-from eigenmesh import Certificate, DecentralizedPCA, StreamingPCA, graphs
+from eigenmesh import Certificate, Costs, DecentralizedPCA, StreamingPCA, graphs
 from eigenmesh.averaging import AVERAGINGS, Chebyshev, Gossip
 from eigenmesh.data import Shards
 from eigenmesh.errors import EigenmeshError, TransportError
@@ -499,10 +499,31 @@ def any_problem(rng: Rng) -> Problem:
     return kinds[int(rng.integers(len(kinds)))](rng)
 
 
+def summed_once(rng: Rng) -> Problem:
+    """One sum: means up to a million deviations, at all nodes or at some, ranges of any width, one sum or two."""
+    kinds = (any_problem, short_fat, large_means, magnitudes, scaled, heavy_tails, missing_entries, power_law)
+    problem = kinds[int(rng.integers(len(kinds)))](rng)
+    parts, d = problem.parts, problem.parts[0].shape[1]
+    if rng.random() < 0.5:
+        shift = 10 ** rng.uniform(0, 6) * float(np.nanstd(np.vstack(parts))) * rng.standard_normal(d)
+        moved = 1 if rng.random() < 0.3 else len(parts)
+        parts = [part + shift if node < moved else part for node, part in enumerate(parts)]
+    kept = ("tol", "max_rounds", "scale", "missing", "topology")
+    settings = {name: value for name, value in problem.settings.items() if name in kept}
+    if len(parts) > 2 and rng.random() < 0.3:
+        settings["privacy"] = "masked"
+    else:
+        settings["averaging"] = str(rng.choice(["integers", "integers", "tree"]))
+    if rng.random() < 0.3:
+        settings["costs"] = Costs(bandwidth_bytes_s=1e3)
+    return Problem(parts, problem.n_components, {**settings, "solver": "one-sum"})
+
+
 CLASSES: dict[str, Callable[[Rng], Problem]] = {
     made.__name__: made
     for made in (
         random_problem,
+        summed_once,
         slow_solvers,
         repeated_beyond,
         repeated_within,

@@ -40,8 +40,9 @@ class Mesh:
         self.running: dict[str, Forked | subprocess.Popen[bytes]] = {}
         ports = dict(zip(parts, free_ports(len(parts)), strict=True))
         self.ports = ports
-        settings = {"n_components": 3, "tol": 1e-9, "seed": 0, "patience_s": 30, **settings}
-        mixes = settings.get("solver", "block-krylov") != "block-krylov"
+        usual = {"n_components": 3, "tol": 1e-9, "seed": 0, "patience_s": 30, "solver": "block-krylov"}
+        settings = {**usual, **settings}
+        mixes = settings["solver"] not in {"auto", "block-krylov"}
         settings.setdefault("privacy", "open" if mixes or len(parts) < 3 else "masked")
         lines = ['run = "test"', f"edges = {json.dumps(edges)}"]
         for name in parts:

@@ -293,12 +293,10 @@ class OfEveryFit:
     solver: str | Solver = setting(
         [named("solver", ["auto", *SOLVERS]), instances("a Solver object", Solver)],
         'Name of a solver; "auto" is the fastest one for data and network by the planner.',
-        'A solver object such as ``FastPCA(step_size=0.7)`` has settings of its own. "auto" never takes a solver '
-        "that sends covariance matrices.",
+        'A solver object such as ``FastPCA(step_size=0.7)`` has settings of its own. "auto" takes one that '
+        "sums up covariances only where that reveals no more, or on one cluster.",
         default="auto",
         site=SAME,
-        elsewhere={"site": "block-krylov"},
-        because="The planner needs the sizes of all sites, which they do not tell each other.",
     )
     topology: Any = setting(
         [named("topology", TOPOLOGIES), A_NETWORK, LINKS, MATRIX],

@@ -17,7 +17,8 @@ TIMES = "[sites]\nproduct_ms = 1\nset_up_ms = 3\n"
 
 
 def write_network(folder: Path, edges=RING, **settings) -> Path:
-    settings = {"n_components": 2, "tol": 1e-6, "seed": 0, "patience_s": 20, "join_s": 60, **settings}
+    usual = {"n_components": 2, "tol": 1e-6, "seed": 0, "solver": "block-krylov", "patience_s": 20, "join_s": 60}
+    settings = usual | settings
     lines = [f"edges = {json.dumps(edges)}"]
     for name in sorted({name for edge in edges for name in edge}, key=SITES.index):
         lines += ["[[site]]", f'name = "{name}"', f'address = "{name}.example:7400"']

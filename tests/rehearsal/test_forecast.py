@@ -19,8 +19,9 @@ def values(found):
     return {**vars(found), "components": found.components.tobytes()}
 
 
-def test_the_rehearsed_fit_finds_the_components_of_all_samples(tmp_path):
-    found, tables = play(tmp_path)
+@pytest.mark.parametrize("solver", ["block-krylov", "auto"])
+def test_the_rehearsed_fit_finds_the_components_of_all_samples(tmp_path, solver):
+    found, tables = play(tmp_path, solver=solver)
     assert set(ends(found).values()) == {"converged"}
     assert angles(found.components, truth(np.vstack(list(tables.values())))[1]).max() < 1e-6
     assert found.error_bound < 1e-6

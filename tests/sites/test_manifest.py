@@ -21,7 +21,7 @@ NAMES = ("age", "bmi", "dose")
 
 @pytest.fixture
 def sites(write_network, tmp_path):
-    network = read_network_file(write_network())
+    network = read_network_file(write_network(("[settings]", '[settings]\nsolver = "block-krylov"')))
     found = {}
     for name in network.names:
         path = tmp_path / f"{name}.toml"

@@ -18,12 +18,13 @@ from eigenmesh.errors import DataError, EigenmeshError, UnreadableFileError
 from eigenmesh.sites import read_network_file, read_site
 from eigenmesh.sites.network_file import EXAMPLE, site_toml
 from eigenmesh.sites.site import Address, DataFile, fingerprint, read_samples
-from eigenmesh.solvers import BlockKrylov
+from eigenmesh.solvers import BlockKrylov, OneSum
 
 # The description of a network: what it says is what is read, and every mistake is named with its place.
 
 
 SETTINGS = "[settings]\n"
+NAMED = SETTINGS + 'solver = "block-krylov"\n'
 GUIDE = Path(__file__).parents[2] / "docs" / "sites" / "deploy.md"
 
 
@@ -37,7 +38,9 @@ def test_sites_links_and_settings_are_read(write_network):
     assert network.site("oslo").listen == Address("0.0.0.0", 7400)
     assert network.site("bergen").listen == Address("127.0.0.1", 7401)
     assert (network.settings.asked.n_components, network.settings.asked.tol) == (3, 1e-7)
-    assert network.settings.solver == BlockKrylov()
+    # Three sites are masked. Block Krylov would reveal all of a covariance of 32 columns in three products, not of 33.
+    assert network.settings.solver is None
+    assert [network.settings.method(d) for d in (32, 33)] == [OneSum(), BlockKrylov()]
 
 
 def test_the_first_calls_unless_the_other_cannot_be_called(write_network):
@@ -106,8 +109,9 @@ def test_the_network_of_the_guide_can_be_read(tmp_path):
         (SETTINGS, SETTINGS + "patience_s = 0\n", ("line 16", "between 0 and")),
         (SETTINGS, SETTINGS + "join_s = -1\n", ("line 16", "settings.join_s = -1", "between 0 and")),
         (SETTINGS, SETTINGS + 'scale = "yes"\n', ("line 16", "true or false")),
-        (SETTINGS, SETTINGS + "solver_parameters = {oversampel = 3}\n", ("'oversampel'", "Did you mean 'oversample'?")),
-        (SETTINGS, SETTINGS + "solver_parameters = {oversample = -3}\n", ("do not fit block-krylov", "-3")),
+        (SETTINGS, NAMED + "solver_parameters = {oversampel = 3}\n", ("'oversampel'", "Did you mean 'oversample'?")),
+        (SETTINGS, NAMED + "solver_parameters = {oversample = -3}\n", ("do not fit block-krylov", "-3")),
+        (SETTINGS, SETTINGS + "solver_parameters = {oversample = 3}\n", ("are those of a solver: name it",)),
         ("n_components = 3", "n_components = ", ("is not TOML", "line 16")),
     ],
 )
@@ -183,7 +187,8 @@ def test_the_weights_are_those_of_the_graph(write_site):
 
 def test_settings_make_a_request(write_site):
     more = "[settings.solver_parameters]\noversample = 7"
-    request = read_site(write_site(('"masked"', '"open"'), ("min_new_samples = 10", more))).settings.request()
+    changes = ('"masked"', '"open"'), ('"auto"', '"block-krylov"'), ("min_new_samples = 10", more)
+    request = read_site(write_site(*changes)).settings.request()
     assert request.solver == BlockKrylov(oversample=7)
     assert request.averaging == Tree()
 

@@ -111,6 +111,26 @@ def test_all_sites_of_a_masked_run_have_the_same_bits_and_say_what_it_showed(tmp
 
 
 @pytest.mark.slow
+def test_few_features_take_one_sum_unless_the_sites_name_another_solver(tmp_path, three):
+    """Counts are not needed, nor a common start: one sum, in which one site has values beyond the usual range."""
+    three["voss"][3, 2] = 3e9
+    with Mesh(tmp_path, three, ring(list(three)), n_components=2, solver="auto") as mesh:
+        mesh.start_anew()
+        assert set(mesh.wait().values()) == {0}
+        models = [dict(np.load(mesh.out(name) / "result.npz")) for name in three]
+        assert all(np.array_equal(models[0][key], other[key]) for other in models[1:] for key in ("components", "mean"))
+        true = np.linalg.eigh(np.cov(np.vstack(list(three.values())).T))[1][:, :-3:-1].T
+        np.testing.assert_allclose(np.abs(np.sum(models[0]["components"] * true, axis=1)), 1, atol=1e-12)
+        numbers = mesh.numbers("oslo")
+        assert numbers["solver"] == "one-sum"
+        known = "N, mean, variances, and the pooled covariance on all 6 dimensions, by one sum"
+        assert (numbers["privacy"]["of_all_samples"], numbers["privacy"]["of_one_site"]) == (known, "nothing")
+        (run,) = summary(mesh.out("oslo") / "audit.jsonl").runs
+        assert run.covariance_shaped > 0
+        assert run.sample_shaped == 0
+
+
+@pytest.mark.slow
 def test_too_few_samples_in_all_end_the_run_once_they_are_counted(tmp_path, three):
     with Mesh(tmp_path, three, ring(list(three)), n_components=2, min_samples=91) as mesh:
         mesh.start_anew()

@@ -265,7 +265,9 @@ def _telling_shapes(found: RunSummary) -> list[tuple[int, str]]:
     """How many messages had a shape that would tell much about the samples, and which shape that is."""
     matrix, d = "Gram matrix" if found.by_columns else "covariance", f"{found.length:,}"
     samples = f"samples ({found.n_samples:,} rows of {found.n_features:,})"
-    shapes = [(found.sample_shaped, samples), (found.covariance_shaped, f"a {matrix} ({d} x {d})")]
+    shapes = [(found.sample_shaped, samples)]
+    if not found.masked:
+        shapes.append((found.covariance_shaped, f"a {matrix} ({d} x {d})"))
     if found.by_columns:
         shapes.append((found.loading_shaped, f"loadings of this site's {found.n_features:,} columns"))
     return shapes
@@ -273,10 +275,13 @@ def _telling_shapes(found: RunSummary) -> list[tuple[int, str]]:
 
 def _learned(found: RunSummary) -> list[str]:
     """What the other sites learned from a masked run."""
+    # Masked, a sum that is shaped like a covariance is the pooled one.
+    whole = found.covariance_shaped > 0
+    known = known_of_all(found.length if whole else found.pooled_columns, found.length, found.by_columns, whole)
     lines = [
         "Masked: every number that this site added to a sum was masked; nobody learned a number of this site alone, "
         "unless the others have continued without it.",
-        f"All sites now know at most {known_of_all(found.pooled_columns, found.length, found.by_columns)}.",
+        f"All sites now know at most {known}.",
     ]
     if len(found.by_epoch) > 1:
         own = "number of columns, total variance" if found.by_columns else "number of samples, mean, variances"

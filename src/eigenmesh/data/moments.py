@@ -45,9 +45,7 @@ class Centring:
                 for value in (self.mean, self.rest, self.factor)
             ]
         mean, rest, factor = self._placed[dense.device]
-        centred = self._centred(dense, mean, out)
-        if rest is not None:
-            centred -= rest
+        centred = self._centred(dense, mean, out, rest)
         if isinstance(self.factor, np.ndarray) or self.factor != 1.0:
             centred *= factor
         return centred
@@ -89,7 +87,7 @@ class Centring:
             ready *= weights**0.5
         return ready
 
-    def _centred(self, values: Array, mean: Array, out: np.ndarray | None = None) -> Array:
+    def _centred(self, values: Array, mean: Array, out: np.ndarray | None = None, rest: Array | None = None) -> Array:
         xp = namespace(values)
         if isinstance(values, np.ndarray):
             # Stored by rows, whatever the order of the samples, so that products have the same bits.
@@ -98,6 +96,8 @@ class Centring:
         else:
             centred = xp.astype(values, xp.float64)
             centred -= mean
+        if rest is not None:
+            centred -= rest
         if self.fills:
             centred[~xp.isfinite(centred)] = 0.0
         return centred
@@ -422,9 +422,10 @@ def moments_about(
     if whole and not scale:
         require_range(float(variance.sum()))
     deviation = _divisors(scale, mean, variance, n_samples, columns)
-    # An error delta of the mean adds delta delta^T to the covariance.
-    rest = (about.mean - mean) + shift
-    matters = bool(np.any(np.abs(rest) > 1e-9 * np.sqrt(variance)))
+    # An error delta of the mean adds delta delta^T to the covariance; where entries are missing, which are not off by
+    # it, also products of delta and deviations.
+    rest, negligible = (about.mean - mean) + shift, np.finfo(np.float64).eps if about.n_missing else 1e-9
+    matters = bool(np.any(np.abs(rest) > negligible * np.sqrt(variance)))
     return Moments(n_samples, mean, variance, deviation, about.n_missing, rest if matters else None)
 
 

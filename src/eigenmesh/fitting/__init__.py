@@ -25,7 +25,15 @@ from eigenmesh.fitting.node_data import (
     place_of,
 )
 from eigenmesh.fitting.planner import Forecast, Plan, plan, planned, quick_forecast
-from eigenmesh.fitting.prepare import Prepared, Workload, choose_method, prepare, require_goes_with
+from eigenmesh.fitting.pooled import largest_sum, words_of_sum
+from eigenmesh.fitting.prepare import (
+    Prepared,
+    Workload,
+    choose_method,
+    one_sum_reveals_no_more,
+    prepare,
+    require_goes_with,
+)
 from eigenmesh.fitting.problem import DEFAULT_NODES, Spread
 from eigenmesh.fitting.stream import StreamData
 from eigenmesh.fitting.total import fit_of_total

@@ -286,7 +286,7 @@ def of_one_sum(
     shared = NetworkCall(spread=ITEM_BYTES * len(known.components) * (d + SHARED_ROWS))
     if rehearsal.prepared.request.missing == "mean" or not takes_one_sum(average, d, costs):
         return Rehearsed(solver, [covariance, shared], 1, result)
-    whole = NetworkCall(averaged=ITEM_BYTES * words_of_sum(d, average.n_nodes))
+    whole = NetworkCall(averaged=ITEM_BYTES * words_of_sum(d))
     return Rehearsed(solver, [whole, shared], 1, result, set_up=[])
 
 

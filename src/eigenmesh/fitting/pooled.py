@@ -79,22 +79,36 @@ def takes_one_sum(average: IntegerAverage, n_features: int, costs: Costs) -> boo
     costs : Costs
         Latency and bandwidth, the same at all nodes.
     """
-    wide = words_of_sum(n_features, average.n_nodes)
-    fewer = wide - words_of_sum(n_features, average.n_nodes, squares=True) - n_features * (n_features + 1) // 2
+    two = words_of_sum(n_features, squares=True) + n_features * (n_features + 1) // 2
+    fewer = words_of_sum(n_features) - two
     return average.in_turn * ITEM_BYTES * fewer / costs.bandwidth_bytes_s <= average.rounds * costs.latency_s
 
 
-def words_of_sum(n_features: int, n_nodes: int, squares: bool = False, fills: bool = False) -> int:
-    """Words that a node sends for ``pooled``.
+def words_of_sum(n_features: int, squares: bool = False) -> int:
+    """Words that a node sends for ``pooled``, one of them a flag.
 
     Parameters
     ----------
-    n_features, n_nodes : int
-        d and M.
-    squares, fills : bool
-        As for ``CrossProducts``.
+    n_features : int
+        d.
+    squares : bool
+        As for ``pooled``.
     """
-    return 1 + CrossProducts.usual(n_features, n_nodes, squares=squares, fills=fills).n_words
+    return 1 + CrossProducts.usual(n_features, n_sites=1, squares=squares).n_words
+
+
+def largest_sum(n_features: int, squares: bool) -> int:
+    """Words of the largest message of ``pooled``, also if entries are missing or the nodes agree on ranges.
+
+    Parameters
+    ----------
+    n_features : int
+        d.
+    squares : bool
+        As for ``pooled``.
+    """
+    thresholds = max(width // step for width, step in pairwise((EXPONENTS, *STEPS)))
+    return max(words_of_sum(n_features, squares) + 2 * n_features, thresholds * n_features)
 
 
 def agreed_exponents(network: Network, shards: data.Partition) -> tuple[int, ...]:
@@ -139,8 +153,8 @@ def known_covariance(covariance: np.ndarray, error: float, place: Place) -> Form
 def summed_covariance(network: Network, covariance: Covariance, moments: Moments) -> Formed:
     """The pooled covariance as that of a single node, by one average of the covariances C_i about the pooled mean.
 
-    C_i is positive semidefinite, so ``sum_i |C_i,jk| <= M sqrt(C_jj C_kk)`` by Cauchy and Schwarz, and an error of each
-    entry of u times that is at most ``M u tr C`` in all; in integers, of ``M 2^-62 tr C`` in each column.
+    No variance of C_i is negative, so ``sum_i |C_i,jk| <= M sqrt(C_jj C_kk)`` by Cauchy and Schwarz. An error of each
+    entry of u times that is at most ``M u tr C`` in all; in integers it is ``M 2^-62 tr C`` in each column.
 
     Parameters
     ----------

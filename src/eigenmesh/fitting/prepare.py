@@ -15,6 +15,7 @@ from eigenmesh.fitting.node_data import BatchSums, Data, DataFacts, Size, draw_s
 from eigenmesh.fitting.pooled import summed_covariance
 from eigenmesh.graphs import NetworkSequence, Weights, metropolis
 from eigenmesh.graphs.topologies import complete
+from eigenmesh.iteration import FIRST_BLOCK
 from eigenmesh.networks import Network, Stacked, Traffic
 from eigenmesh.settings import Costs, Request
 from eigenmesh.solvers import LARGEST_FEATURES, SOLVERS, BlockKrylov, Known, OneSum, Solver, WarmKrylov
@@ -29,7 +30,8 @@ class Workload(NamedTuple):
     """The numbers that decide the choice of a method; all nodes know them.
 
     ``n_features``: numbers in a vector; ``has_all_reduce``: the engine can sum over all nodes; ``masked``: nobody may
-    see what a single node adds to an average; ``sums_up``: the data can sum up their covariance.
+    see what a single node adds to an average; ``sums_up``: the data can sum up their covariance; ``n_first``: K of the
+    first block of block Krylov, smaller if K is a share of the variance.
     """
 
     weights: Weights | NetworkSequence
@@ -38,30 +40,21 @@ class Workload(NamedTuple):
     has_all_reduce: bool = False
     masked: bool = False
     sums_up: bool = False
+    n_first: int = 0
 
     @property
     def one_sum_is_cheaper(self) -> bool:
         """Whether one sum of the covariance costs less than block Krylov and, between organisations, reveals no more.
 
-        With masks, three products are the fewest that block Krylov was seen to take. In an all-reduce, on one cluster,
-        nobody is a stranger. In open runs between organisations, neighbours would see covariances of single nodes.
+        In an all-reduce, on one cluster, nobody is a stranger. In open runs between organisations, neighbours would see
+        covariances of single nodes.
         """
         if not self.sums_up or self.n_features > LARGEST_FEATURES:
             return False
         if self.masked:
-            return self.telling_products <= FEWEST_PRODUCTS
+            return one_sum_reveals_no_more(self.n_features, self.n_first)
         columns = BlockKrylov().columns(self.n_components, self.n_features)
         return self.has_all_reduce and self.n_features + 1 <= 2 * BlockKrylov.traits.expected_products * columns
-
-    @property
-    def telling_products(self) -> int:
-        """Products of block Krylov that reveal the pooled covariance C whole.
-
-        They show C on their c columns. What is left of C is symmetric and orthogonal to these, so it has
-        ``(d - c)(d - c + 1) / 2`` numbers, which the d variances determine from about ``c = d - sqrt(2 d)`` on.
-        """
-        d = self.n_features
-        return math.ceil((d - math.sqrt(2 * d)) / BlockKrylov().columns(self.n_components, d))
 
     def averagings(self) -> list[Averaging]:
         """Averagings that are used unless another one is requested. The first is the fastest.
@@ -177,18 +170,39 @@ def _chosen(
 ) -> tuple[int | float, Workload, Solver, Averaging]:
     """K, and the method for it, as far as N and d are known."""
     facts, wanted = data.facts, request.components(*size)
-    k = wanted if isinstance(wanted, int) else min(USUAL_COMPONENTS, facts.length)
-    workload = Workload(data.weights, facts.length, k, facts.has_all_reduce, request.masked, data.sums_up)
+    k, first = (wanted, wanted) if isinstance(wanted, int) else (min(USUAL_COMPONENTS, facts.length), FIRST_BLOCK)
+    workload = Workload(data.weights, facts.length, k, facts.has_all_reduce, request.masked, data.sums_up, first)
     return wanted, workload, *choose_method(workload, request.costs, request.solver, averaging)
+
+
+def telling_products(n_features: int, n_components: int) -> int:
+    """Products of block Krylov that reveal the pooled covariance C whole, for d and K.
+
+    They show C on their c columns. What is left of C is symmetric and orthogonal to these, so it has
+    ``(d - c)(d - c + 1) / 2`` numbers, which the d variances determine from about ``c = d - sqrt(2 d)`` on.
+    """
+    d = n_features
+    return math.ceil((d - math.sqrt(2 * d)) / BlockKrylov().columns(n_components, d))
+
+
+def one_sum_reveals_no_more(n_features: int, n_components: int) -> bool:
+    """Whether block Krylov would reveal all of the pooled covariance, too, however few products it takes.
+
+    Parameters
+    ----------
+    n_features, n_components : int
+        d and K.
+    """
+    return telling_products(n_features, n_components) <= FEWEST_PRODUCTS
 
 
 def _warn_of_sum(workload: Workload) -> None:
     """Say what one sum reveals where block Krylov would reveal less."""
     if not workload.one_sum_is_cheaper:
-        d = workload.n_features
+        d, products = workload.n_features, telling_products(workload.n_features, workload.n_first)
         warn_user(
             f"one-sum shows all nodes N, the mean and the pooled covariance on all {d:,} dimensions; block-krylov "
-            f"shows all of that only where it takes {workload.telling_products} products or more. Neither shows "
+            f"shows all of that only where it takes {products} products or more. Neither shows "
             f"numbers of a single node."
         )
 

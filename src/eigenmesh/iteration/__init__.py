@@ -3,6 +3,7 @@
 from eigenmesh.iteration.loop import (
     DEFAULT_MAX_ROUNDS,
     DEFAULT_TOL,
+    FIRST_BLOCK,
     require_components,
     require_settings,
     run,

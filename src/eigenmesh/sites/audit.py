@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Self
 from eigenmesh.atomic_write import lock, sync_folder
 from eigenmesh.errors import UnreadableFileError, file_errors
 from eigenmesh.events import is_torn
+from eigenmesh.fitting import words_of_sum
 
 if TYPE_CHECKING:
     from eigenmesh.protocol.effects import Sent
@@ -460,10 +461,10 @@ def summary(path: str | os.PathLike[str]) -> AuditSummary:
 
 
 def is_covariance_shaped(shape: Shape, n_features: int) -> bool:
-    """Whether an array contains a (d, d) matrix, or has an axis as long as such a matrix or its triangle."""
-    half = n_features * (n_features + 1) // 2
+    """Whether an array contains a (d, d) matrix, or has an axis as long as such a matrix, its triangle or one sum."""
+    sizes = n_features * (n_features + 1) // 2, n_features**2, words_of_sum(n_features)
     whole = len(shape) >= 2 and shape[-1] == shape[-2] == n_features
-    return n_features > 1 and (whole or any(size in (half, n_features**2) for size in shape))
+    return n_features > 1 and (whole or any(size in sizes for size in shape))
 
 
 def is_sample_shaped(shape: Shape, n_samples: int, n_features: int) -> bool:

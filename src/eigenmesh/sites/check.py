@@ -18,7 +18,7 @@ from scipy import sparse
 from eigenmesh.arrays import ITEM_BYTES
 from eigenmesh.data import Source
 from eigenmesh.errors import EigenmeshError
-from eigenmesh.fitting import Forecast, plan
+from eigenmesh.fitting import Forecast, largest_sum, plan
 from eigenmesh.masking import ALL_PAIRS_UP_TO, mask_rule
 from eigenmesh.sites.authority import dates, load_credentials
 from eigenmesh.sites.network_file import Manifest, differences
@@ -240,12 +240,12 @@ def _traffic(site: Site, samples: Source) -> Generator[Finding, None, Forecast |
 
 def _messages(site: Site, d: int) -> Iterator[Finding]:
     """The size of the largest message, if a vector has d numbers."""
-    request = site.settings.request(site.data.covariance)
-    k = request.n_components
-    if isinstance(k, int) and request.solver is not None:
-        size = ITEM_BYTES * request.solver.largest_message(k, d)
+    k, solver = site.settings.asked.n_components, site.settings.method(d)
+    if isinstance(k, int):
+        sums = solver.traits.sums_covariances
+        size = ITEM_BYTES * (largest_sum(d, squares=False) if sums else solver.largest_message(k, d))
         fits: Verdict = "ok" if size <= MAX_MESSAGE_BYTES else "problem"
-        columns = request.solver.columns(k, d)
+        what = "the covariance in one sum" if sums else f"products of {d:,} x {solver.columns(k, d):,}"
         most = "" if fits == "ok" else f", more than the limit of {readable_bytes(MAX_MESSAGE_BYTES)} per message"
         largest = f"the largest has {readable_bytes(size)}{most}"
-        yield Finding("messages", fits, f"products of {d:,} x {columns:,}; {largest}")
+        yield Finding("messages", fits, f"{what}; {largest}")

@@ -19,13 +19,14 @@ from eigenmesh.averaging import Integers, Tree
 from eigenmesh.certificate import COLUMNS as PROBE_COLUMNS
 from eigenmesh.data import Block, Table, TableOptions, aligned, all_files_of, read_table, require_distinct, scores_file
 from eigenmesh.errors import DataError, EigenmeshError, GraphError, InputError, UnknownNameError, file_errors
-from eigenmesh.fitting import require_goes_with
+from eigenmesh.fitting import largest_sum, one_sum_reveals_no_more, require_goes_with
 from eigenmesh.graphs import Weights, from_networkx, metropolis
 from eigenmesh.graphs.topologies import require_connected
+from eigenmesh.iteration import FIRST_BLOCK
 from eigenmesh.masking import MIN_SITES
 from eigenmesh.settings import AT_SITES, FLAG, SETTINGS, Allowed, OnLoss, Partition, Request, parse, whole
 from eigenmesh.sites.fields import COLUMNS, TEXT, Fields, toml_table
-from eigenmesh.solvers import SOLVERS, Solver
+from eigenmesh.solvers import SOLVERS, BlockKrylov, OneSum, Solver
 
 # Settings that all sites of a run must have in common.
 
@@ -67,7 +68,7 @@ class RunSettings:
         """Read and check the table ``[settings]``."""
         fields.require_known([*AT_SITES, "solver_parameters", "exponents"])
         values = {key: fields.setting(key, row) for key, row in AT_SITES.items()}
-        solver = _solver(fields, values.pop("solver"))
+        solver = _solver(fields, values.pop("solver")) or "auto"
         own = {one.name: values.pop(one.name) for one in dataclasses.fields(cls) if one.name in values}
         # Every other average shows the numbers of all sites to every site: see the threat model.
         asked = Request.parse(solver=solver, averaging=Tree(), random_state=values.pop("seed"), **values)
@@ -81,7 +82,7 @@ class RunSettings:
             raise fields.error("privacy", f'must be "open": {why}; write that if acceptable, or add a third site.')
         if self.masked:
             try:
-                require_goes_with(self.solver, Integers())
+                require_goes_with(self.solver or BlockKrylov(), Integers())
             except InputError as error:
                 default = "" if "privacy" in fields else " (the default for three sites or more)"
                 raise fields.error("privacy", f'= "masked"{default}: {error} Or write privacy = "open".') from error
@@ -91,22 +92,30 @@ class RunSettings:
         return self.asked.masked
 
     @property
-    def solver(self) -> Solver:
-        """The solver, which a file of sites always names."""
-        if self.asked.solver is None:
-            raise InputError('solver = "auto" is not for sites: write the name of one.')
+    def solver(self) -> Solver | None:
+        """The solver that the file names; None for "auto"."""
         return self.asked.solver
+
+    def method(self, length: int) -> Solver:
+        """The solver that a fit of vectors of this length uses."""
+        wanted, by_rows = self.asked.n_components, self.partition == "samples"
+        if self.solver is None and self.masked and by_rows:
+            first = wanted if isinstance(wanted, int) else FIRST_BLOCK
+            return OneSum() if one_sum_reveals_no_more(length, first) else BlockKrylov()
+        return self.solver or BlockKrylov()
 
     @property
     def words(self) -> dict[str, Any]:
         """The settings as a file has them. None for what is left out there."""
         own = vars(self)
         words = {key: own[key] if key in own else getattr(self.asked, key) for key in AT_SITES}
-        return {**words, "solver": self.solver.name}
+        return {**words, "solver": "auto" if self.solver is None else self.solver.name}
 
     @property
     def solver_parameters(self) -> dict[str, Any]:
         """The parameters of the solver that are not its defaults."""
+        if self.solver is None:
+            return {}
         usual = type(self.solver)()
         given = {name: getattr(self.solver, name) for name in SOLVERS[self.solver.name].__dataclass_fields__}
         return {name: value for name, value in given.items() if value != getattr(usual, name)}
@@ -123,16 +132,20 @@ class RunSettings:
         d, wanted = length, self.asked.n_components
         # To explain a share of the variance may take all components.
         k = min(wanted, d) if isinstance(wanted, int) else d
-        iteration = int(self.solver.largest_message(k, d))
+        solver = self.method(d)
+        iteration, sums = int(solver.largest_message(k, d)), solver.traits.sums_covariances
         # Moments have up to three numbers per column; as integers, each takes two words.
-        return min(8 * (max(iteration, d * max(k, PROBE_COLUMNS), 2 * (3 * d + 1)) + 4096), MAX_MESSAGE_BYTES)
+        pooled = max(largest_sum(d, squares=not sums), 2 * (3 * d + 1))
+        return min(8 * (max(iteration, d * max(k, PROBE_COLUMNS), pooled) + 4096), MAX_MESSAGE_BYTES)
 
 
-def _solver(fields: Fields, name: str) -> Solver:
-    """The solver of this name, with the parameters in the table below."""
-    if name == "auto":
-        raise UnknownNameError(f"settings.solver in {fields.line('solver')}", name, SOLVERS)
+def _solver(fields: Fields, name: str) -> Solver | None:
+    """The solver of this name, with the parameters in the table below; None for "auto"."""
     below = fields.table("solver_parameters")
+    if name == "auto":
+        if below.content:
+            raise fields.error("solver_parameters", 'are those of a solver: name it, solver = "...".')
+        return None
     known = [known.name for known in dataclasses.fields(SOLVERS[name])]
     for key, value in below.content.items():
         if key not in known:
