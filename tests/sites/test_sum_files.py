@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import shutil
@@ -640,6 +642,21 @@ def test_a_sum_that_has_left_cannot_be_withdrawn(ready, tmp_path):
     assert "has withdrawn" in ready.refused("summarise", *ready.of("oslo"))
 
 
+def test_to_write_a_sum_again_does_not_bring_it_back(ready, tmp_path):
+    ready.summarise("oslo")
+    ready.sum("oslo").rename(tmp_path / "carried")
+    ready.summarise("oslo")
+    assert ready.sum("oslo").read_bytes() == (tmp_path / "carried").read_bytes()
+    assert "cannot withdraw any more" in ready.refused("withdraw", ready.site("oslo"), "--keys", ready.keys)
+    # Where it still is everywhere, it is deleted everywhere.
+    ready.summarise("bergen")
+    again = tmp_path / "again.sum"
+    ready.done("summarise", *ready.of("bergen", out=again))
+    ready.withdraw("bergen")
+    assert not ready.sum("bergen").exists()
+    assert not again.exists()
+
+
 def test_a_site_that_never_made_a_key_can_be_left_out_by_its_own_word(files):
     for name in SITES[:4]:
         files.key(name)
@@ -696,9 +713,6 @@ def test_sums_of_rsa_keys_are_known_by_their_fingerprint(ready):
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     folder = ready.folder("oslo")
     keyring = CertificateKeyring(Credentials(pem, (folder / "cert.pem").read_bytes(), (folder / "ca.pem").read_bytes()))
-    import base64
-    import hashlib
-
     fingerprint = hashlib.sha256(base64.b64decode(keyring.public_key)).hexdigest()
     signature = keyring.sign(b"data")
     assert is_signed_by_pinned(fingerprint, keyring.public_key, b"data", signature)
@@ -713,3 +727,96 @@ def test_the_total_of_sums_is_that_of_the_plain_numbers(ready):
     assert total.tolist() == np.sum(plain, axis=0, dtype=np.uint64).tolist()
     with pytest.raises(EigenmeshError, match="missing"):
         added(sums[1:], ready.study())
+
+
+# Any order of commands, with files that are handed around in any way.
+
+
+class Carrier:
+    """Hands around keys and withdrawals of any age, and takes sums away; remembers all that ever left a site.
+
+    Parameters
+    ----------
+    files : the sites, which follow the commands.
+    liar : a site that starts from an empty folder whenever it likes, so that it signs what is not true.
+    """
+
+    def __init__(self, files: Files, liar: str, seed: int) -> None:
+        self.files, self.liar, self.rng = files, liar, np.random.default_rng(seed)
+        self.folders = {name: SumFolder(read_site(files.site(name))) for name in SITES}
+        self.keys: dict[str, list[bytes]] = {name: [] for name in SITES}
+        self.withdrawn: dict[str, bytes] = {}
+        self.seen: dict[tuple[str, str], set[bytes]] = {}
+        self.taken: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+
+    def chance(self, share: float) -> bool:
+        return bool(self.rng.random() < share)
+
+    def handed_around(self, mostly: float) -> Path:
+        """A folder with a key of each site, mostly the newest, and mostly with all withdrawals."""
+        folder = self.files.root / "carried"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for name, versions in self.keys.items():
+            if versions and self.chance(mostly):
+                chosen = versions[-1] if self.chance(mostly) else versions[int(self.rng.integers(len(versions)))]
+                (folder / f"{name}.key").write_bytes(chosen)
+        for name, statement in self.withdrawn.items():
+            if self.chance(mostly):
+                (folder / f"{name}.withdrawn").write_bytes(statement)
+        return folder
+
+    def step(self) -> None:
+        """One command at one site; or a round of all, as it should be done."""
+        if self.chance(0.15):
+            for kind in ("key", "summarise", "take"):
+                for name in self.rng.permutation(SITES):
+                    self.do(str(name), kind, self.handed_around(1.0))
+            return
+        name = self.liar if self.chance(0.3) else str(self.rng.choice(SITES))
+        kind = str(self.rng.choice(["key", "summarise", "take", "withdraw"], p=[0.3, 0.3, 0.3, 0.1]))
+        if name == self.liar and self.chance(0.5):
+            shutil.rmtree(self.folders[name].path, ignore_errors=True)
+        self.do(name, kind, self.handed_around(0.9))
+
+    def do(self, name: str, kind: str, keys: Path) -> None:
+        folder, out = self.folders[name], self.files.sum(name)
+        try:
+            if kind == "key":
+                self.keys[name].append(folder.key(keys).read_bytes())
+            elif kind == "summarise":
+                made = folder.summarise(keys, out)
+                self.seen.setdefault((name, made.roster[name]), set()).add(made.words.tobytes())
+            elif kind == "withdraw":
+                self.withdrawn[name] = folder.withdraw(keys).read_bytes()
+            elif out.exists():
+                made = read_sum(out, folder.study)
+                self.taken.add((name, tuple(sorted(made.roster.items()))))
+                out.unlink()
+        except EigenmeshError:
+            pass
+
+    @property
+    def complete(self) -> list[set[str]]:
+        """The sites of every roster of which all sums were taken away."""
+        rosters = {roster for _, roster in self.taken}
+        return [set(dict(one)) for one in rosters if all((name, one) in self.taken for name, _ in one)]
+
+
+@pytest.mark.slow
+def test_no_order_of_commands_gives_the_numbers_of_an_honest_site_away(files):
+    """There is one body for every key, and two totals differ at most by the site that has lied."""
+    totals, several = 0, 0
+    for seed in range(20):
+        carrier = Carrier(files, "bodo", seed)
+        for name in SITES:
+            shutil.rmtree(carrier.folders[name].path, ignore_errors=True)
+            files.sum(name).unlink(missing_ok=True)
+        for _ in range(25):
+            carrier.step()
+        assert all(len(bodies) == 1 for (name, _), bodies in carrier.seen.items() if name != "bodo")
+        complete = carrier.complete
+        assert all(one ^ other <= {"bodo"} for one in complete for other in complete)
+        totals, several = totals + len(complete), several + (len(complete) > 1)
+    # The walk gets as far as that.
+    assert totals > several > 0

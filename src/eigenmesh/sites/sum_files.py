@@ -350,6 +350,9 @@ class SumFolder:
                     f"{self.site.name} has written its sum, and {keys} has other keys now (of {which}): {why}. If one "
                     f"of its sites withdraws, this site makes a new key: eigenmesh site key."
                 )
+            if not self._is_here():
+                # What is written now is a copy of it, and does not bring it back.
+                save_text(self._sent_before, "")
             save_text(self._places, "".join(f"{path}\n" for path in {*self._written(), out.resolve()}))
             return made._replace(path=_hand_out(out, self._own_sum.read_bytes()))
 
@@ -416,6 +419,11 @@ class SumFolder:
     def _written(self) -> list[Path]:
         return [Path(line) for line in self._places.read_text().splitlines()] if self._places.exists() else []
 
+    def _is_here(self) -> bool:
+        """Whether the sum is still everywhere where it was written."""
+        places = self._written()
+        return all(path.exists() and path.read_bytes() == self._own_sum.read_bytes() for path in places)
+
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """This process alone uses the folder, which is made."""
@@ -462,12 +470,12 @@ class SumFolder:
         why = f"whoever has it, and a result without {self.site.name}, may have numbers of {self.site.name} alone"
         if self._sent_before.exists():
             raise InputError(f"{self.site.name} has handed out a sum before, so it cannot withdraw any more: {why}.")
-        for path in self._written():
-            if not path.exists() or path.read_bytes() != self._own_sum.read_bytes():
-                raise InputError(
-                    f"the sum of {self.site.name} was written to {path}, and is not there any more: {why}. Bring it "
-                    f"back there if nobody has a copy, and it is deleted; otherwise this site cannot withdraw."
-                )
+        if not self._is_here():
+            places = ", ".join(map(str, self._written()))
+            raise InputError(
+                f"the sum of {self.site.name} was written to {places}, and is not there any more: {why}. Bring it back "
+                f"there if nobody has a copy, and it is deleted; otherwise this site cannot withdraw."
+            )
 
     def _plain(self) -> tuple[Content, np.ndarray]:
         """The plain numbers of this site: from the disk, after they were written there, once for the study."""
