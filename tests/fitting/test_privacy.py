@@ -52,8 +52,8 @@ def test_masks_change_no_bit_and_no_round_but_for_the_keys(settings):
         assert masked.noise_variance_ == unmasked.noise_variance_
         assert masked.n_iter_ == unmasked.n_iter_
         keys[str(averaging), transport] = masked.traffic_.rounds - unmasked.traffic_.rounds
-    # The diameter of a cycle of six; a count of the samples, where it is needed, is an average of both.
-    assert keys["auto", None] == keys["tree", "threads"] == 3
+    # A tree of a cycle of six has three levels; a count of the samples, where it is needed, is an average of both.
+    assert keys["auto", None] == keys["tree", "threads"] == 6
 
 
 class Lying(ThreadTransport):

@@ -129,3 +129,48 @@ def test_a_transport_of_another_size_is_refused():
     weights = graphs.metropolis(graphs.topologies.cycle(5))
     with pytest.raises(InputError, match="has 4 nodes, the graph 5; make them equal"):
         Peers(weights, ThreadHub(4).transport(0))
+
+
+@pytest.mark.parametrize("averaging", [Tree(), Integers()], ids=repr)
+@pytest.mark.parametrize("topology", ["complete", "cycle", "path", "random_out"])
+def test_maxima_go_over_the_tree_where_sums_do(averaging, topology):
+    weights = graphs.weighting("auto", graphs.topology(topology, M, seed=1))
+    values = np.random.default_rng(0).standard_normal((M, 5))
+    values[1, :3], values[2, 3], values[:, 4] = [np.inf, -np.inf, np.nan], np.nan, -1.0
+    values[3, 1] = np.inf
+    tree = Tree().prepare(weights)
+
+    def work(network, part):
+        largest = network.maximum(values[part])
+        table = network.maximum(np.where(np.isnan(values[part]), 0.0, values[part]).reshape(-1, 5, 1))
+        return largest, table, network.traffic, network.link_traffic()
+
+    due, due_table, traffic, by_link = work(Stacked(weights, averaging), slice(None))
+    assert (traffic.rounds, traffic.messages, traffic.bytes) == (2 * tree.rounds, 4 * (M - 1), 4 * (M - 1) * 5 * 8)
+    np.testing.assert_array_equal(due, np.broadcast_to(values.max(axis=0), (M, 5)))
+    for largest, table, counted, links in run_threads(
+        M, lambda end: work(Peers(weights, end, averaging), slice(end.rank, end.rank + 1))
+    ):
+        assert largest.tobytes() == due[:1].tobytes()
+        assert table.tobytes() == due_table[:1].tobytes()
+        assert (counted, links) == (traffic, by_link)
+
+
+def test_what_travels_with_mixes_is_not_sent_with_maxima():
+    weights, rng = graphs.metropolis(graphs.topologies.complete(M)), np.random.default_rng(0)
+    values, others = rng.standard_normal((M, 3)), rng.standard_normal((M, 2))
+
+    def work(network, part):
+        network.piggyback(values[part])
+        largest = network.maximum(others[part])
+        early = network.piggybacked()
+        network.mix(np.zeros((len(others[part]), 1)))
+        return largest, early, network.piggybacked(), network.traffic.bytes
+
+    messages = (2 * (M - 1) * 2 + M * (M - 1) * (3 + 1)) * 8
+    ends = run_threads(M, lambda end: work(Peers(weights, end), slice(end.rank, end.rank + 1)))
+    for largest, early, carried, n_bytes in (work(Stacked(weights), slice(None)), *ends):
+        assert early is None
+        assert n_bytes == messages
+        assert (largest == others.max(axis=0)).all()
+        assert (carried == values.max(axis=0)).all()

@@ -67,8 +67,8 @@ def test_traffic_counts_what_a_network_would_send():
     before = network.traffic.copy()
     network.maximum(np.zeros((20, 4)))
     spent = network.traffic - before
-    # The diameter of a cycle of 20 is 10; four numbers are not a matrix.
-    assert spent == Traffic(rounds=10, messages=400, matrices=0, bytes=400 * 4 * 8)
+    # A tree of a cycle of 20 has 10 levels and 19 links; four numbers are not a matrix.
+    assert spent == Traffic(rounds=20, messages=38, matrices=0, bytes=38 * 4 * 8)
     assert before + spent == network.traffic
 
 

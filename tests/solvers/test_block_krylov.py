@@ -155,7 +155,7 @@ def test_a_restart_costs_a_product_at_most_and_no_second_look_beyond_the_compone
     assert whole.iterations <= narrow.iterations <= whole.iterations + 1
     # A look of its own takes dozens of rounds; this one is a maximum over the nodes.
     ours, theirs = (each.traffic_by_phase["certificate"].rounds for each in (narrow, whole))
-    assert theirs < ours <= theirs + 3 * problem.network.flood_rounds
+    assert theirs < ours <= theirs + 3 * problem.network.maximum_rounds
     assert angles(narrow.node_components, problem.vectors).max() <= narrow.certificate.error_bound
 
 
@@ -185,7 +185,7 @@ def test_a_large_basis_is_no_wider_than_it_was_when_the_certificate_had_looked_b
     assert angles(result.components, Q[:, :5]).max() <= result.certificate.error_bound <= 1e-9
     # A maximum over the nodes for each look, and no products.
     more = result.traffic_by_phase["certificate"].rounds - whole.traffic_by_phase["certificate"].rounds
-    assert 0 < more <= 2 * network.flood_rounds
+    assert 0 < more <= 2 * network.maximum_rounds
 
 
 def test_where_a_few_blocks_are_large_and_enough_there_are_no_more(monkeypatch):

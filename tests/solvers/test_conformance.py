@@ -74,7 +74,7 @@ ROWS = [
     Row(
         OneSum(),
         # One average and the agreement on the eigenvalues; then it is done.
-        rounds=lambda network, state, t: 0 if t else network.average.rounds + network.weights.spectrum.diameter,
+        rounds=lambda network, state, t: 0 if t else 2 * network.average.rounds,
         matrices=lambda network, state, t: 0 if t else network.average.rounds,
     ),
     Row(FastPCA(), rounds=fixed(1), matrices=fixed(2)),

@@ -68,7 +68,7 @@ def test_iterates_equal_a_plain_reading_of_the_equations(k):
         assert np.linalg.norm(state.S - S) <= 1e-12 * max(np.linalg.norm(S), scale)
         # The invariant of gradient tracking: the mean of S is the mean of h(X).
         assert np.allclose(state.S.mean(axis=0), state.H.mean(axis=0), rtol=0, atol=1e-12)
-    assert network.traffic.rounds - network.weights.spectrum.diameter == 200
+    assert network.traffic.rounds - network.maximum_rounds == 200
     assert network.traffic.matrices == 400
 
 

@@ -156,7 +156,7 @@ class UncountedChecks(Stacked):
     """
 
     def maximum(self, values: Array) -> Array:
-        return self._maximum(values)
+        return self._reduced_maximum(values)
 
     def mean(self, array: Array, bound: Bound = None) -> Array:
         with self.meter.paused():

@@ -134,9 +134,10 @@ class Prices:
             # In an all-reduce each node has its own slot for what is compared.
             slots = links.n_nodes if self.collective else 1
             yield SentRounds(average.rounds, average.messages, average.in_turn, averaged + slots * (compared or 0))
-        if compared is not None and self.collective and averaged is None:
-            # Each value has a flag for NaN.
-            yield SentRounds(1, average.messages, average.in_turn, 2 * compared)
+        if compared is not None and averaged is None and (self.collective or self._down is not None):
+            # Maxima go the way of sums. In an all-reduce each value has a flag for NaN.
+            size = 2 * compared if self.collective else compared
+            yield SentRounds(average.rounds, average.messages, average.in_turn, size)
         elif compared is not None and not self.collective:
             # Maxima that travel with an average only need the rounds beyond those of the average.
             rounds = max(0, links.flood_rounds - (0 if averaged is None else average.rounds))
@@ -196,12 +197,12 @@ class RecordingNetwork(Stacked):
 
     def maximum(self, values: Array) -> Array:
         self._note(NetworkCall(compared=self.meter.size(values)[1]))
-        return self._maximum(values)
+        return self._reduced_maximum(values)
 
     def common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
         self._note(NetworkCall(averaged=self._averaged_bytes(array), compared=self.meter.size(values)[1]))
         array = whole(array)
-        return self._mean_reducer(array)(array)[:1, ...], self._maximum(values)
+        return self._mean_reducer(array)(array)[:1, ...], self._reduced_maximum(values)
 
     @property
     def alike(self) -> bool:

@@ -228,7 +228,7 @@ class Loop:
     @property
     def _interval(self) -> int:
         """Iterations between checks, such that the `maximum` of a check costs at most about a tenth of the rounds."""
-        return max(1, -(-10 * max(1, self.network.flood_rounds) // max(1, self.rounds_per_iteration)))
+        return max(1, -(-10 * max(1, self.network.maximum_rounds) // max(1, self.rounds_per_iteration)))
 
     def _ended(self, check: Check, out_of_budget: bool) -> tuple[StopReason, Certified] | None:
         """The reason to stop after a check, and the certificate, or None if the run continues."""

@@ -119,6 +119,10 @@ class Network(ABC):
         """Send the root's part of an array down a tree, bit for bit, and count it: (nodes, ...) -> (nodes, ...)."""
 
     @abstractmethod
+    def _tree_maxima(self, tree: av.TreeAverage, values: Array) -> Array:
+        """Maxima over all nodes, up and down a tree, and count them: (nodes, n) -> (nodes, n)."""
+
+    @abstractmethod
     def _neighbour_maxima(self, values: Array, rounds: int) -> Array:
         """Maxima over all nodes, by so many rounds in which each takes the maximum of its neighbours' (nodes, n)."""
 
@@ -164,6 +168,11 @@ class Network(ABC):
     def flood_rounds(self) -> int:
         """Rounds over all links after which every node has heard from every other."""
         return self.weights.diameter
+
+    @property
+    def maximum_rounds(self) -> int:
+        """Rounds of one ``maximum``."""
+        return self.flood_rounds if self._tree is None else self._tree.rounds
 
     @property
     def contraction(self) -> float:
@@ -373,7 +382,12 @@ class Network(ABC):
     @property
     def alike(self) -> bool:
         """Whether all nodes receive the same bits of an average."""
-        return self.collective or isinstance(self._over, av.TreeAverage)
+        return self.collective or self._tree is not None
+
+    @property
+    def _tree(self) -> av.TreeAverage | None:
+        """The tree over which averages are summed, or None."""
+        return self._over if isinstance(self._over, av.TreeAverage) else None
 
     @property
     def copies(self) -> int:
@@ -391,9 +405,9 @@ class Network(ABC):
         float elsewhere.
         """
         own = np.ascontiguousarray(values, dtype=np.float64)
-        if isinstance(self._over, av.TreeAverage):
+        if self._tree is not None:
             # As integers, because a product with zero loses the sign of zero.
-            sent = np.asarray(self._over.broadcast(self, own.view(np.uint64)))
+            sent = np.asarray(self._tree.broadcast(self, own.view(np.uint64)))
             self._hear(sent[:1])
             return sent.view(np.float64)
         return np.asarray(self.maximum(flat(self._of_node_0(own)))).reshape(own.shape)
@@ -423,21 +437,30 @@ class Network(ABC):
     # Maxima.
 
     def maximum(self, values: Array) -> Array:
-        """Elementwise maximum, the same bits at all nodes: (nodes, ...) -> (nodes, ...). One NaN gives NaN."""
-        if self.collective:
-            # Each value is sent with a flag for NaN, because engines differ in how their maximum treats NaN.
-            self.meter.count(self.average.messages, (values, values))
-        else:
-            self.meter.count_rounds(self._mixing, (values,), self.weights.diameter)
-        agreed = self._maximum(values)
+        """Elementwise maximum, the same bits at all nodes: (nodes, ...) -> (nodes, ...). One NaN gives NaN.
+
+        Where sums go over a tree, so do maxima: one message over each of its links up, and one down. Other nodes take
+        the maximum of their neighbours' values as many times as the diameter.
+        """
+        # What travels with mixes needs them to go over all links.
+        outer, self._piggyback = self._piggyback, Piggyback()
+        try:
+            agreed = self._maximum(values)
+        finally:
+            self._piggyback = outer
         self._hear(agreed[:1, ...])
         return agreed
 
     def _maximum(self, values: Array) -> Array:
-        """``maximum(values)``, not counted."""
         if self.collective:
+            # Each value is sent with a flag for NaN, because engines differ in how their maximum treats NaN.
+            self.meter.count(self.average.messages, (values, values))
             return self._reduced_maximum(values)
-        agreed = self._neighbour_maxima(flat(values), self.weights.diameter)
+        if self._tree is not None:
+            agreed = self._tree_maxima(self._tree, flat(values))
+        else:
+            self.meter.count_rounds(self._mixing, (values,), self.weights.diameter)
+            agreed = self._neighbour_maxima(flat(values), self.weights.diameter)
         return ea.namespace(values).reshape(agreed, values.shape)
 
     def common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
-from eigenmesh.averaging import Averaging, Factored, LinearRound
+from eigenmesh.averaging import Averaging, Factored, LinearRound, TreeAverage
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights
 from eigenmesh.networks.network import Network
@@ -166,6 +166,12 @@ class Peers(Network):
         flagged = xp.stack([xp.where(is_nan, -xp.inf, values), xp.astype(is_nan, values.dtype)])
         largest, flag = self.transport.all_reduce(flagged, "max")
         return xp.where(flag > 0, xp.nan, largest)
+
+    def _tree_maxima(self, tree: TreeAverage, values: Array) -> Array:
+        for level in tree.up:
+            self._begin_round(level, (values,))
+            values = _largest(self.transport.gather((values,), self._part(level).links)[0])
+        return tree.broadcast(self, values)
 
     def _neighbour_maxima(self, values: Array, rounds: int) -> Array:
         for _ in range(rounds):

@@ -103,6 +103,12 @@ class Stacked(Network):
         xp = ea.namespace(values)
         return xp.broadcast_to(xp.max(values, axis=0, keepdims=True), values.shape)
 
+    def _tree_maxima(self, tree: TreeAverage, values: Array) -> Array:
+        # The values may be one copy that all nodes share.
+        for level in tree.exchanges:
+            self._begin_round(level, (values,))
+        return self._reduced_maximum(values)
+
     def _neighbour_maxima(self, values: Array, rounds: int) -> Array:
         # What the nodes have after their rounds is the maximum, which can be seen at once here.
         return self._reduced_maximum(values)
