@@ -217,7 +217,7 @@ def test_nothing_but_three_commands_and_files_is_needed(ready, tmp_path):
     page = (combiner / "pca.html").read_text()
     assert "552 samples of 7 columns" in said
     assert "552 samples of 7 columns" in page
-    assert all(json.loads(path.read_bytes().split(b"\n", 1)[0])["sha256"] in page for path in sums)
+    assert all(hashlib.sha256(path.read_bytes()).hexdigest() in page for path in sums)
 
 
 def test_the_page_of_the_reviewer_shows_what_is_in_the_file(ready, tmp_path):
@@ -235,6 +235,7 @@ def test_the_page_of_the_reviewer_shows_what_is_in_the_file(ready, tmp_path):
     assert header["sha256"] in str(clear["rows"])
     assert all(key in str(clear["rows"]) for key in header["roster"].values())
     assert "all 4 other sites" in str(learn["rows"])
+    assert hashlib.sha256(ready.sum("oslo").read_bytes()).hexdigest() in page
     assert run["says"] in page
 
 
