@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.datasets import load_digits
 
 from eigenmesh import Costs, DecentralizedPCA, graphs
-from eigenmesh.averaging import AVERAGINGS, AllReduce, Chebyshev, Factored, Polynomial, Tree
+from eigenmesh.averaging import AVERAGINGS, AllReduce, Chebyshev, Factored, Polynomial, Tree, name_of
 from eigenmesh.data import RandomSplit, Shards, load
 from eigenmesh.data.datasets import gaussian, geometric_spectrum, paper_spectrum, power_law_spectrum
 from eigenmesh.errors import DataError, InputError
@@ -229,6 +229,19 @@ def test_calls_are_priced_as_a_network_counts_them(averaging, topology, n_nodes)
     sent = network.traffic
     assert (price.rounds, price.messages, price.bytes) == (sent.rounds, sent.messages, sent.bytes)
     assert recording.traffic.rounds == sent.rounds
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_no_averaging_sends_fewer_bytes_than_the_one_that_is_taken(topology):
+    weights = graphs.metropolis(graphs.topology(topology, 20))
+    recording = RecordingNetwork(weights, Tree())
+    recording.common_mean_and_maximum(np.ones((20, 50, 8)), np.ones((20, 8)))
+    recording.maximum(np.ones((20, 8)))
+    sent = {}
+    for name, kind in AVERAGINGS.items():
+        sent[name] = Prices(weights, kind().prepare(weights), Costs()).of(recording.calls).bytes
+    del sent["allreduce"]  # not over links
+    assert sent[name_of(choose_method(Workload(weights, 50, 3), Costs())[1])] == min(sent.values())
 
 
 def test_what_shows_covariances_is_listed_but_never_taken(digits):
