@@ -370,26 +370,68 @@ class PairwiseMasks:
         """The words plus the mask of one average, modulo 2^64: (n,) -> (n,) uint64."""
         return np.asarray(words + self.words(number, words.size))
 
+    def masked_pairs(self, number: int, words: np.ndarray) -> np.ndarray:
+        """Integers modulo 2^128, as ``sum_of_pairs`` adds them, plus the mask of one average: (2 n,) -> (2 n,) uint64.
+
+        The stream of a partner is read as all low words, then all high words.
+        """
+        self._require_unused(number, words.size)
+        masked, zeros = words, bytes(words.nbytes)
+        for partner, key in self._keys.items():
+            stream = np.frombuffer(self._stream(key, number).update(zeros), "<u8")
+            masked = sum_of_pairs(masked, stream if partner > self.rank else _negative_pairs(stream))
+        return masked
+
     def words(self, number: int, count: int) -> np.ndarray:
         """The mask of one average, shape (count,). Raises InputError unless its number is above all earlier ones."""
-        if number < self._next:
-            raise InputError(f"average {number} would be masked again; the next one is {self._next} or later.")
-        if not 0 <= count <= MAX_WORDS or number >= 1 << 64:
-            limits = f"at most {MAX_WORDS} words, and numbers below 2^64"
-            raise InputError(f"{count} words for average {number} are out of bounds; allowed are {limits}.")
-        self._next = number + 1
+        self._require_unused(number, count)
         total = np.zeros(count, np.uint64)
         zeros, made = bytes(8 * min(count, CHUNK_WORDS)), bytearray(8 * min(count, CHUNK_WORDS))
         for partner, key in self._keys.items():
-            bound = hmac.digest(key, self.transcript.hash, "sha256")
-            nonce = bytes(8) + number.to_bytes(8, "little")
-            stream = self._ciphers.Cipher(self._ciphers.algorithms.ChaCha20(bound, nonce), mode=None).encryptor()
+            stream = self._stream(key, number)
             combine = np.add if partner > self.rank else np.subtract
             for begin in range(0, count, CHUNK_WORDS):
                 part = total[begin : begin + CHUNK_WORDS]
                 stream.update_into(memoryview(zeros)[: part.nbytes], made)
                 combine(part, np.frombuffer(made, "<u8", part.size), out=part)
         return total
+
+    def _require_unused(self, number: int, count: int) -> None:
+        """Raise if an average of this number was masked, or a later one."""
+        if number < self._next:
+            raise InputError(f"average {number} would be masked again; the next one is {self._next} or later.")
+        if not 0 <= count <= MAX_WORDS or number >= 1 << 64:
+            limits = f"at most {MAX_WORDS} words, and numbers below 2^64"
+            raise InputError(f"{count} words for average {number} are out of bounds; allowed are {limits}.")
+        self._next = number + 1
+
+    def _stream(self, key: bytes, number: int) -> Any:
+        """Turns zeros into the stream of one pair of sites for one average."""
+        bound = hmac.digest(key, self.transcript.hash, "sha256")
+        nonce = bytes(8) + number.to_bytes(8, "little")
+        return self._ciphers.Cipher(self._ciphers.algorithms.ChaCha20(bound, nonce), mode=None).encryptor()
+
+
+def sum_of_pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The sum of integers modulo 2^128, each two words of 64 bits, with carries from low to high: (2 n,) uint64.
+
+    If low and high words were added apart, the total would also show how many carries there are, which depends on the
+    numbers of the single sites: with a guess of all samples of one site, one could see whether it is right.
+
+    Parameters
+    ----------
+    first, second : array of shape (2 n,)
+        Integers, all low words first.
+    """
+    (low, high), (more, more_high) = np.split(first, 2), np.split(second, 2)
+    total = low + more
+    return np.concatenate([total, high + more_high + (total < low)])
+
+
+def _negative_pairs(words: np.ndarray) -> np.ndarray:
+    """The negative of integers modulo 2^128: (2 n,) uint64."""
+    low, high = np.split(words, 2)
+    return np.concatenate([~low + np.uint64(1), ~high + (low == 0)])
 
 
 def pairwise_masks(

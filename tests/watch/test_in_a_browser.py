@@ -257,25 +257,6 @@ def test_the_true_error_is_drawn_as_a_sine_like_the_target(browser, tmp_path):
         assert len(heights) == 5
 
 
-@pytest.mark.parametrize(("width", "scheme"), LOOKS)
-def test_a_page_without_a_run_shows_what_it_is_about(browser, tmp_path, width, scheme):
-    """As for the reviewer of a file."""
-    sections = [
-        {"title": "What others learn", "words": ["Little."], "heads": ["who", "what"], "rows": [["all", "a" * 90]]},
-        {"title": "Columns", "heads": ["column", "mean", "range"], "rows": [["age", "50.2", "2^7"]] * 3},
-    ]
-    path = tmp_path / "review.html"
-    path.write_text(report_page("A file", [], says="It is random.", facts={"file": "a.sum"}, sections=sections))
-    with opened(browser, path.as_uri(), width, scheme) as page:
-        assert state(page) == "It is random."
-        for section in ("#scrub", "#network-section", "#links-section", "#log-section", "#certificate-section"):
-            assert not page.is_visible(section)
-        assert page.locator("#sections h2").all_inner_texts() == ["What others learn", "Columns"]
-        assert cells(page, "#sections section:first-child tbody tr") == [["all", "a" * 90]]
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        no_serious_finding(page)
-
-
 def is_neighbour(entry):
     return isinstance(entry.event, NeighbourStatus)
 

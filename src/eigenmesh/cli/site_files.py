@@ -21,7 +21,6 @@ from eigenmesh.fitting import fit_numbers, fit_of_total
 from eigenmesh.networks import Traffic
 from eigenmesh.report.pictures import counted
 from eigenmesh.sites import read_network_file, read_site
-from eigenmesh.sites.site import sha256_of
 from eigenmesh.words import readable_bytes
 
 if TYPE_CHECKING:
@@ -142,10 +141,10 @@ def combine(
         "left out": ", ".join(name for name in study.sites if name not in names) or "none",
         "data": f"{total.n_samples:,} samples of {len(total.mean):,} columns",
         "known now": disclosure.of_all_samples,
-        **{f"SHA-256 of {one.path.name}": sha256_of(one.path) for one in read},
+        **{f"SHA-256 of {one.path.name}": one.header["sha256"] for one in read},
     }
     about = {"run": study.run, "study": study.digest, "sites": names, "n_samples": total.n_samples}
-    about |= {"privacy": disclosure.numbers(), "files": {one.header["site"]: sha256_of(one.path) for one in read}}
+    about |= {"privacy": disclosure.numbers(), "files": {one.header["site"]: one.header["sha256"] for one in read}}
     messages.print(f"{facts['data']} at {counted(len(names), 'site')}: {facts['sites']}")
     outputs.finish(messages, fitted, fit_numbers(fitted, about), entries, f"PCA of {study.run}", facts)
     if not fitted.result.converged:
@@ -167,7 +166,6 @@ def _review(folder: SumFolder, made: SumFile, report: Path) -> Path:
     others = [other for other in study.sites if other in made.roster and other != name]
     facts = {
         "file that leaves": f"{made.path.name}, {readable_bytes(made.path.stat().st_size)}",
-        "its SHA-256": sha256_of(made.path),
         "from": f"{name}, run {study.run}",
         "added up with": ", ".join(others),
         "data": f"{own.n_samples:,} samples of {len(own.mean):,} columns",
@@ -182,7 +180,7 @@ def _review(folder: SumFolder, made: SumFile, report: Path) -> Path:
 def _what_others_learn(others: list[str]) -> dict[str, Any]:
     everyone = f"all {len(others) + 1} sites"
     rows = [
-        ("anybody who lacks the file of one site", "nothing but what is written in clear"),
+        ("anybody with this file alone", "nothing but what is written in clear"),
         (f"anybody with the files of {everyone}", "N, mean, variances and covariance of all samples together"),
         (f"{len(others) - 1} of the other sites, working together", "the same, and so the sum of the two last sites"),
         (f"all {len(others)} other sites, working together", "everything below: they subtract their own numbers"),

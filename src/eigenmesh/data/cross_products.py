@@ -14,8 +14,10 @@ The products of r are exact. R^T R is exact in its leading bits: each number of 
 so that double precision adds 2,048 products of two such integers without rounding. An error of t hardly matters, since
 the same t is in s and in P, where it cancels.
 
-Numbers are pairs of 64-bit words, low and high. Words are added modulo 2^64 each, in any order, so masks can hide them
-that cancel in the sum. The lower word has room for the sum of all sites.
+Numbers are pairs of 64-bit words, low and high, which are added in any order, so masks can hide them that cancel in the
+sum. Either both words make one integer modulo 2^128, and the total is the sum and nothing else. Or words are added
+modulo 2^64 each, and the lower word has room for the sum of all sites. Then the total also says how many carries there
+are between the two words, which is up to M - 1 for each number.
 """
 
 from __future__ import annotations
@@ -157,6 +159,8 @@ class CrossProducts:
         those that are not is sent for each column.
     weighted : bool
         Whether rows may have weights; otherwise N must be whole.
+    carries : bool
+        Whether whoever adds up words carries from low to high ones, as ``eigenmesh.masking.sum_of_pairs`` does.
     """
 
     exponents: tuple[int, ...]
@@ -164,6 +168,7 @@ class CrossProducts:
     squares: bool = False
     fills: bool = False
     weighted: bool = False
+    carries: bool = False
 
     @classmethod
     def usual(cls, n_features: int, n_sites: int, **more: bool) -> CrossProducts:
@@ -176,8 +181,8 @@ class CrossProducts:
 
     @property
     def low_bits(self) -> int:
-        """Bits of the lower word, such that the sum of those of all sites fits."""
-        return 64 - max(1, (self.n_sites - 1).bit_length())
+        """Bits of the lower word; without carries, such that the sum of those of all sites fits."""
+        return 64 if self.carries else 64 - max(1, (self.n_sites - 1).bit_length())
 
     @property
     def fraction(self) -> int:

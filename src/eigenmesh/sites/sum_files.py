@@ -4,7 +4,7 @@ People carry three kinds of files, each signed with the key that the network has
 
 - A *key*: the public X25519 key of a site, for one sum, and the sites that this sum is over.
 - A *sum*: N, sums and cross products of all samples of a site (``eigenmesh.data.CrossProducts``), as words to which a
-  mask is added. The masks of all sites cancel, modulo 2^64, in the sum over exactly those sites whose keys it was made
+  mask is added. The masks of all sites cancel, modulo 2^128, in the sum over exactly those sites whose keys it was made
   with, its *roster*.
 - A *withdrawal*: a site has not handed out a sum in this study, and never will.
 
@@ -33,7 +33,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,7 +45,7 @@ from eigenmesh.data.cross_products import USUAL_EXPONENT
 from eigenmesh.errors import DataError, InputError, RangeError, UnreadableFileError, file_errors
 from eigenmesh.fitting import canonical
 from eigenmesh.fitting.matching import common_settings
-from eigenmesh.masking import MIN_SITES, MaskContext, SiteKey, pairwise_masks
+from eigenmesh.masking import MIN_SITES, MaskContext, SiteKey, pairwise_masks, sum_of_pairs
 from eigenmesh.sites.authority import load_credentials, read_file
 from eigenmesh.sites.network_file import NetworkFile
 from eigenmesh.sites.site import RunSettings, Site, fingerprint, read_samples, require_terms
@@ -145,7 +145,7 @@ class Study:
         if unknown:
             raise InputError(f"{self.path}: settings.exponents has {unknown[0]!r}, which is not a column of the data.")
         exponents = tuple({**known, **self.settings.exponents}.values()) if names else (USUAL_EXPONENT,) * n_features
-        return CrossProducts(exponents, len(self.sites), weighted=True)
+        return CrossProducts(exponents, len(self.sites), weighted=True, carries=True)
 
     def signed(self, kind: str, site: str, keyring: CertificateKeyring, **facts: Any) -> dict[str, Any]:
         """A header with these facts, signed by a site."""
@@ -229,7 +229,7 @@ def added(paths: Sequence[Path], study: Study) -> tuple[list[SumFile], np.ndarra
         fix = "get its file, or, if it withdraws, new keys and new sums of all others"
         raise InputError(f"the sum of {', '.join(missing)} is missing, and without it the others are noise; {fix}.")
     ordered = [sums[name] for name in study.sites if name in sums]
-    return ordered, np.asarray(np.sum([one.words for one in ordered], axis=0, dtype=np.uint64))
+    return ordered, reduce(sum_of_pairs, (one.words for one in ordered))
 
 
 def _read_numbers(path: Path, kind: str, study: Study) -> tuple[Content, np.ndarray]:
@@ -511,7 +511,7 @@ class SumFolder:
         context = MaskContext(self.site.run, 0, _mask_digest(self.study, facts), tuple(roster))
         publics = [bytes.fromhex(public) for public in roster.values()]
         masks = pairwise_masks(secret, publics, list(roster).index(self.site.name), context)
-        body = masks.masked(0, words).astype("<u8").tobytes()
+        body = masks.masked_pairs(0, words).astype("<u8").tobytes()
         facts |= {"roster": dict(roster), "sha256": _sha256(body)}
         signed = self.study.signed(SUM, self.site.name, self._keyring, **facts)
         write_atomically(self._own_sum, lambda file: file.write(_line(signed) + body))
