@@ -10,6 +10,7 @@ from eigenmesh import Costs, DecentralizedPCA, graphs
 from eigenmesh.averaging import Integers
 from eigenmesh.data import CrossProducts, Shards, exponents_of
 from eigenmesh.errors import DataError, DataWarning
+from eigenmesh.fitting import Workload, choose_method
 from eigenmesh.fitting.networks import add_masks
 from eigenmesh.fitting.pooled import agreed_exponents, pooled
 from eigenmesh.networks import Stacked
@@ -121,6 +122,20 @@ def test_it_is_chosen_where_it_reveals_no_more():
     assert solver(38, n_components=2) == "block-krylov"
     assert solver(12, privacy="open") == "block-krylov"
     assert solver(39, n_components=None) == "one-sum"
+
+
+def test_on_one_cluster_it_is_chosen_where_it_is_smaller():
+    """Where an engine sums over all nodes nobody is a stranger: a covariance against 12 products of 10 columns."""
+    weights = graphs.metropolis(graphs.topologies.complete(4))
+
+    def solver(d, **facts):
+        workload = Workload(weights, d, 5, **{"has_all_reduce": True, "sums_up": True, "n_first": 5} | facts)
+        return choose_method(workload, Costs())[0].name
+
+    assert (solver(239), solver(240)) == ("one-sum", "block-krylov")
+    assert solver(100, has_all_reduce=False) == "block-krylov"
+    # With masks the rule is that of strangers, and streams and split columns do not sum up.
+    assert solver(100, masked=True) == solver(20, sums_up=False) == "block-krylov"
 
 
 @pytest.mark.filterwarnings("error")

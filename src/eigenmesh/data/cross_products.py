@@ -33,8 +33,9 @@ import scipy.sparse
 
 from eigenmesh.arrays import EPS, to_numpy
 from eigenmesh.data.block import Block
-from eigenmesh.data.moments import Columns, Moments, Scaling, column_labels, count_and_sum, moments_about
+from eigenmesh.data.moments import Columns, Moments, Scaling, count_and_sum, moments_about
 from eigenmesh.data.samples import Partition, whole_count, whole_counts
+from eigenmesh.data.source import chunk_bytes
 from eigenmesh.errors import DataError, RangeError
 
 # Range of a column for which none was agreed: about a million.
@@ -45,6 +46,10 @@ MOST_SAMPLES = 31
 COUNT_BITS = 60
 # So many products of two integers of so many bits add up without rounding.
 LEADING_BITS, LEADING_ROWS = 21, 2048
+# Columns to name in a message.
+MOST_NAMED = 10
+# Fewer rows at a time would mean longer sums of rests.
+LEAST_ROWS = 16
 # Half of double precision's spacing at 1: the largest relative error of one operation.
 ROUNDING = EPS / 2
 # What a site rounds off, in units: P by 1/2, and t by 1/2 where means of sites differ by all of the range.
@@ -106,7 +111,9 @@ class Pooled:
         """Whether the range of the columns changes variances by at most so much of them, as ``moments`` requires."""
         variance, noise = self.variance, self.noise
         if scale:
-            return bool((noise <= most_rounded * variance).all())
+            # Copies of alleles are whole numbers: without variance they are equal.
+            constant = (variance == 0) & (scale == "binomial")
+            return bool((constant | (noise <= most_rounded * variance)).all())
         return fsum(noise) <= most_rounded * fsum(variance)
 
     def scaled(self, scale: np.ndarray | None) -> np.ndarray:
@@ -132,8 +139,8 @@ class Pooled:
     @property
     def _of_leading(self) -> float:
         # A rest is below 2^-22 of the largest number of a chunk, which is at most the norm of its column. The first
-        # term covers all products with rests, in R^T R and in t; the second their sums over the chunks.
-        return (0.2 + self.n_samples / 2**26) * ROUNDING
+        # term covers all products with rests, in R^T R and in t; the second their sums over chunks of 16 rows or more.
+        return (0.2 + self.n_samples / 2**23) * ROUNDING
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,15 +228,15 @@ class CrossProducts:
         with np.errstate(over="ignore"):  # values beyond the range are refused below
             mean = np.rint(np.ldexp(first[1 : 1 + d] / np.maximum(counts, np.finfo(float).tiny), scale + half))
         sums, products = _UnroundedSums(d), _UnroundedSums(d if self.squares else (d, d))
-        for start, values in _chunks(block):
+        for rows, columns, values in _pieces(block, whole_rows=not self.squares):
             if self.fills:
                 values[~np.isfinite(values)] = np.nan
-            scaled = self._within(shards, position, values, np.ldexp(values, scale))
-            deviation, lost = _difference(scaled, np.ldexp(mean, -half))
+            scaled = self._within(shards, position, columns.start, values)
+            deviation, lost = _difference(scaled, np.ldexp(mean[columns], -half))
             if self.fills:
                 deviation, lost = (np.where(np.isfinite(scaled), part, 0.0) for part in (deviation, lost))
-            weights = None if block.weights is None else block.weights[start:][: len(values), np.newaxis]
-            _add(sums, products, deviation, lost, weights)
+            weights = None if block.weights is None else block.weights[rows, np.newaxis]
+            _add(sums, products, columns, deviation, lost, weights)
         n, r, t = _integers(np.ldexp(counts, COUNT_BITS), rounds=True), _integers(mean), sums.in_units(self.fraction)
         i, j = self.entries
         scattered = products.in_units(self.fraction + COUNT_BITS)
@@ -240,19 +247,20 @@ class CrossProducts:
         count = _integers(np.ldexp(first[:1], COUNT_BITS), rounds=True)
         return self._words(np.concatenate([count, n if self.fills else [], s, _rounded(finer, COUNT_BITS)]))
 
-    def _within(self, shards: Partition, position: int, values: np.ndarray, scaled: np.ndarray) -> np.ndarray:
-        """Values in units of their range; RangeError if one is beyond."""
-        largest = _largest(scaled)
-        if (largest <= 1).all():
-            return scaled
-        beyond = np.flatnonzero(~(largest <= 1))
+    def _within(self, shards: Partition, position: int, first: int, values: np.ndarray) -> np.ndarray:
+        """Values of columns from the first on in units of their range; RangeError if one is beyond."""
+        scaled = np.ldexp(values, -np.array(self.exponents[first : first + values.shape[1]]))
+        beyond = np.flatnonzero(_largest(scaled) > 1)
+        if not len(beyond):
+            return np.asarray(scaled)
         needed = exponents_of(_largest(values[:, beyond]))
-        wider = ", ".join(
-            f"{e} in {shards.column_label(j)}" for j, e in list(zip(beyond.tolist(), needed, strict=True))[:10]
-        )
+        labels = [shards.column_label(j) for j in (first + beyond).tolist()]
+        some = list(zip(needed, labels, strict=True))[:MOST_NAMED]
+        more = f" and {len(labels) - len(some)} more" if len(labels) > len(some) else ""
         raise RangeError(
-            f"{shards.node_label(position)} has values beyond the range 2^{self.exponents[beyond[0]]} of "
-            f"{column_labels(shards, ~(largest <= 1))}, so nothing is sent; agree on an exponent of at least {wider}."
+            f"{shards.node_label(position)} has values beyond the range 2^{self.exponents[first + beyond[0]]} of "
+            f"{', '.join(labels[:MOST_NAMED])}{more}, so nothing is sent; agree on an exponent of at least "
+            f"{', '.join(f'{e} in {label}' for e, label in some)}."
         )
 
     def _words(self, numbers: np.ndarray) -> np.ndarray:
@@ -330,8 +338,11 @@ def largest_values(shards: Partition, position: int) -> np.ndarray:
     position : int
         Which of these nodes.
     """
-    chunks = (values for _, values in _chunks(shards.blocks[position]))
-    return np.asarray(np.max([_largest(np.where(np.isfinite(values), values, 0.0)) for values in chunks], axis=0))
+    block = shards.blocks[position]
+    largest = np.zeros(block.n_features)
+    for _, columns, values in _pieces(block, whole_rows=False):
+        largest[columns] = np.fmax(largest[columns], _largest(np.where(np.isfinite(values), values, 0.0)))
+    return largest
 
 
 def _largest(values: np.ndarray) -> np.ndarray:
@@ -339,13 +350,14 @@ def _largest(values: np.ndarray) -> np.ndarray:
     return np.asarray(np.fmax.reduce(np.abs(values), axis=0, initial=0.0))
 
 
-def _chunks(block: Block) -> Iterator[tuple[int, np.ndarray]]:
-    """Pairs (first row, dense rows in float64) that cover a block."""
-    for start, piece in block.chunks(8 * block.n_features * LEADING_ROWS):
-        for rows in range(0, piece.shape[0], LEADING_ROWS):
-            part = piece[rows : rows + LEADING_ROWS]
-            dense = to_numpy(part.toarray() if scipy.sparse.issparse(part) else part)
-            yield start + rows, dense.astype(np.float64)
+def _pieces(block: Block, whole_rows: bool) -> Iterator[tuple[slice, slice, np.ndarray]]:
+    """Triples (rows, columns, dense values in float64) that cover a block, of at most so many rows."""
+    n_bytes = max(chunk_bytes(block.device), 8 * LEAST_ROWS * block.n_features)
+    for rows, columns, piece in block.pieces(n_bytes, whole_rows=whole_rows):
+        for start in range(0, piece.shape[0], LEADING_ROWS):
+            part = piece[start : start + LEADING_ROWS]
+            dense = to_numpy(part.toarray() if scipy.sparse.issparse(part) else part).astype(np.float64)
+            yield slice(rows.start + start, rows.start + start + len(dense)), columns, dense
 
 
 def exponents_of(largest: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -376,12 +388,13 @@ class _UnroundedSums:
     def __init__(self, shape: int | tuple[int, int]) -> None:
         self.value, self.lacking = np.zeros(shape), np.zeros(shape)
 
-    def add(self, array: np.ndarray, more: np.ndarray) -> None:
-        """Add an array, and one that is small beside it."""
-        total = self.value + array
+    def add(self, columns: slice, array: np.ndarray, more: np.ndarray) -> None:
+        """Add an array to some columns, or to all rows and columns, and one that is small beside it."""
+        value = self.value[columns]
+        total = value + array
         before = total - array
-        self.lacking += (self.value - before) + (array - (total - before)) + more
-        self.value = total
+        self.lacking[columns] += (value - before) + (array - (total - before)) + more
+        self.value[columns] = total
 
     def in_units(self, bits: int) -> np.ndarray:
         """The sum as integers, in units of 2^-bits."""
@@ -390,9 +403,14 @@ class _UnroundedSums:
 
 
 def _add(
-    sums: _UnroundedSums, products: _UnroundedSums, deviation: np.ndarray, lost: np.ndarray, weights: np.ndarray | None
+    sums: _UnroundedSums,
+    products: _UnroundedSums,
+    columns: slice,
+    deviation: np.ndarray,
+    lost: np.ndarray,
+    weights: np.ndarray | None,
 ) -> None:
-    """Add the sums of rows ``R = deviation + lost``, (n, d), and their products; a row of weight w counts w times."""
+    """Add sums of rows ``R = deviation + lost``, (n, d), and their products; a row of weight w counts w times."""
     whole, rest = _leading(deviation, lost)
     counted, counted_rest = whole, rest
     if weights is not None:
@@ -404,13 +422,13 @@ def _add(
         correction = ((weights - square) - lacking) / (2 * root)
         product, error = _product(root, deviation)
         whole, rest = _leading(product, error + root * lost + correction * deviation)
-    sums.add(counted.sum(axis=0), counted_rest.sum(axis=0))
+    sums.add(columns, counted.sum(axis=0), counted_rest.sum(axis=0))
     if products.value.ndim == 1:
-        products.add(np.einsum("nd,nd->d", whole, whole), np.einsum("nd,nd->d", 2 * whole + rest, rest))
+        products.add(columns, np.einsum("nd,nd->d", whole, whole), np.einsum("nd,nd->d", 2 * whole + rest, rest))
         return
     # With its transpose, this is all that has a rest.
     across = (whole + rest / 2).T @ rest
-    products.add(whole.T @ whole, across + across.T)
+    products.add(columns, whole.T @ whole, across + across.T)
 
 
 def _leading(value: np.ndarray, more: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -348,7 +348,8 @@ def _require_resolved(squares: np.ndarray, scale: Scaling, least: np.ndarray, co
     if not scale and squares.sum() < least.sum():
         raise DataError(
             f"squared deviations sum to {squares.sum():.2g} over all nodes, which integers do not resolve (at least "
-            f"{least.sum():.2g}); multiply the data by a constant, if samples differ at all."
+            f"{least.sum():.2g}); subtract a constant where means are large beside "
+            f"deviations, or multiply the data by a constant, if samples differ at all."
         )
     # Copies of alleles are whole numbers: without squared deviations they are equal.
     small = (squares < least) & ((squares > 0) | (scale != "binomial"))
@@ -356,7 +357,7 @@ def _require_resolved(squares: np.ndarray, scale: Scaling, least: np.ndarray, co
         names = column_labels(columns, small)
         raise DataError(
             f"integers do not resolve squared deviations below {least[small].max():.2g}; drop constant columns, and "
-            f"multiply others by a constant: {names}."
+            f"subtract a constant from others where means are large, or multiply others by a constant: {names}."
         )
 
 
