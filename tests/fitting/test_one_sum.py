@@ -60,9 +60,9 @@ def test_one_average_gives_the_components_and_their_bound(d, offset, topology):
     weights = graphs.metropolis(graphs.topology(topology, M, seed=0))
     average = Integers().prepare(weights)
     # Keys for the masks, one average, and the components of the root, which all nodes share.
-    assert pca.traffic_.rounds == weights.diameter + average.rounds + average.over.rounds - average.over.height
+    assert pca.traffic_.rounds == 2 * average.rounds + average.over.rounds - average.over.height
     words = 1 + CrossProducts.usual(d, M).n_words
-    keys, shared = weights.diameter * weights.messages * 48 * M, (M - 1) * 8 * 2 * (d + 3)
+    keys, shared = average.messages * 48 * M, (M - 1) * 8 * 2 * (d + 3)
     assert pca.traffic_.bytes == keys + average.messages * 8 * words + shared
 
 
