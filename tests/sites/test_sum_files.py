@@ -430,7 +430,18 @@ def test_a_key_that_another_site_has_signed_is_named(ready):
     assert "not signed by the pinned key of oslo" in ready.refused("summarise", *ready.of("bergen"))
 
 
-@pytest.mark.parametrize("facts", [{"words": "x"}, {"roster": []}, {"roster": {"oslo": 3}}, {"n_features": -1}, {}])
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"words": "x"},
+        {"roster": []},
+        {"roster": {"oslo": 3}},
+        {"n_features": -1},
+        {"n_features": 10**15, "columns": None},
+        {"n_features": 6},
+        {},
+    ],
+)
 def test_a_site_that_signs_nonsense_is_named(ready, facts):
     """Signed by the site itself, so only the fields can tell."""
     sums = ready.all_sums()
@@ -480,6 +491,15 @@ def test_two_sums_with_the_same_masks_would_give_the_difference_away(ready):
     assert count / 2**60 == 1
     dropped = np.array(sums, dtype=float) * 2.0**20 / 2.0**form.fraction
     assert dropped == pytest.approx(ready.parts["oslo"][-1], rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["plain", "key"])
+def test_a_sum_overwrites_no_other_file(ready, kind):
+    ready.summarise("oslo")
+    path = {"plain": ready.own("oslo") / "oslo.plain", "key": ready.keys / "bergen.key"}[kind]
+    before = path.read_bytes()
+    assert f"must end with {sum_files.SUM_SUFFIX}" in ready.refused("summarise", *ready.of("oslo", out=path))
+    assert path.read_bytes() == before
 
 
 def test_a_site_writes_the_same_sum_again_and_no_other(ready, tmp_path):

@@ -240,8 +240,11 @@ def _read_numbers(path: Path, kind: str, study: Study) -> tuple[Content, np.ndar
         raise UnreadableFileError(
             f"{path} is damaged: its numbers are not those that {header['site']} has signed; get it again."
         )
-    form = study.form(header["n_features"], header["columns"])
-    if list(form.exponents) != header["exponents"] or form.n_words != header["words"]:
+    columns, exponents = header["columns"], header["exponents"]
+    # Of lists that were sent, before one of so many columns is made.
+    fits = header["n_features"] == len(exponents) == len(exponents if columns is None else columns)
+    form = study.form(len(exponents), columns) if fits else None
+    if form is None or list(form.exponents) != exponents or form.n_words != header["words"]:
         raise InputError(f"{path} has other units than {study.path} asks for; {header['site']} has to write it again.")
     return header, np.frombuffer(body, "<u8")
 
@@ -336,6 +339,9 @@ class SumFolder:
             Where to write the sum.
         """
         self._require_present()
+        if out.suffix != SUM_SUFFIX:
+            # It might be a key, or the plain numbers, which cannot be made again.
+            raise InputError(f"{out} must end with {SUM_SUFFIX}, so that no other file is overwritten.")
         roster = read_roster(keys, self.study)
         with self._locked():
             header, words = self._plain()
