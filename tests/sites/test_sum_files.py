@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import os
@@ -491,6 +492,21 @@ def test_two_sums_with_the_same_masks_would_give_the_difference_away(ready):
     assert count / 2**60 == 1
     dropped = np.array(sums, dtype=float) * 2.0**20 / 2.0**form.fraction
     assert dropped == pytest.approx(ready.parts["oslo"][-1], rel=1e-12)
+
+
+def test_a_site_whose_disk_is_full_is_not_told_to_forget_what_it_has_sent(ready, monkeypatch):
+    ready.summarise("oslo")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", full)
+        said = ready.refused("withdraw", ready.site("oslo"), "--keys", ready.keys)
+    assert "No space left" in said
+    assert "keep this folder" in said
+    assert "another out.folder" not in said
+    ready.withdraw("oslo")
 
 
 @pytest.mark.parametrize("kind", ["plain", "key"])

@@ -423,7 +423,7 @@ class SumFolder:
         return self.path / "sent-before"
 
     def _written(self) -> list[Path]:
-        return [Path(line) for line in self._places.read_text().splitlines()] if self._places.exists() else []
+        return [Path(line) for line in self._places.read_text("utf-8").splitlines()] if self._places.exists() else []
 
     def _is_here(self) -> bool:
         """Whether the sum is still everywhere where it was written."""
@@ -433,7 +433,11 @@ class SumFolder:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """This process alone uses the folder, which is made."""
-        with file_errors(f"cannot use {self.path}", "choose another out.folder"):
+        fix = "choose another out.folder"
+        if self.path.exists():
+            # With another one, this site could make a second key, or withdraw a sum that has left.
+            fix = "mend that, and keep this folder, which knows what this site has handed out"
+        with file_errors(f"cannot use {self.path}", fix):
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
             try:
