@@ -218,6 +218,20 @@ def test_samples_have_weights_and_columns_no_names(tmp_path):
     assert found.mean == pytest.approx(np.average(pooled[:, :3], axis=0, weights=weights))
 
 
+def test_genotypes_have_a_constant_variant(tmp_path):
+    rng = np.random.default_rng(1)
+    parts = {name: rng.binomial(2, np.linspace(0.2, 0.8, 7), size=(50, 7)).astype(float) for name in SITES[:3]}
+    for part in parts.values():
+        part[:, 3] = 1.0
+    files = Files(tmp_path, parts, 'n_components = 2\nscale = "binomial"\n')
+    files.all_keys()
+    files.done("combine", files.network, *files.all_sums(), "--out", tmp_path / "pca.npz")
+    pooled = np.vstack(list(parts.values()))
+    p = pooled.mean(axis=0) / 2
+    _, vectors = truth((pooled - pooled.mean(axis=0)) / np.sqrt(2 * p * (1 - p)))
+    assert angles(read_model(tmp_path / "pca.npz").components, vectors[:, :2]).max() < 1e-9
+
+
 def test_nothing_but_three_commands_and_files_is_needed(ready, tmp_path):
     """Two operators and one combiner, each with their own copy of what they were handed."""
     sums = ready.all_sums()

@@ -133,7 +133,9 @@ class Pooled:
         if scale is None:
             return error
         # Variances are 1 here, up to N / (N - 1). The roundings are those of the scale and of the division by it.
-        relative = float(np.max(own / variance)) + 16 * ROUNDING
+        # Nothing is scaled in the row of a column without variance, which is zero.
+        varies = variance > 0
+        relative = float(np.max(own[varies] / variance[varies], initial=0.0)) + 16 * ROUNDING
         return error + 2 * relative * float(size)
 
     @property
