@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
@@ -10,7 +11,7 @@ from typing import Any, TypeAlias
 import array_api_compat
 import numpy as np
 import scipy.linalg
-from scipy.linalg.blas import dsyrk
+from scipy.linalg.blas import dgemm, dsyr2, dsyrk
 
 from eigenmesh.errors import DataError, InputError, import_extra
 
@@ -53,6 +54,8 @@ def to_numpy(array: Array) -> np.ndarray:
 
 def numpy_dtype(array: Array) -> np.dtype:
     """The NumPy dtype that corresponds to the dtype of an array of any library."""
+    if isinstance(array, np.ndarray):
+        return np.dtype(array.dtype)
     # str() gives torch.float32 or array_api_strict.float32.
     name = str(array.dtype).rpartition(".")[2]
     try:
@@ -114,6 +117,7 @@ def devices_here(torch: Any) -> list[str]:
 PIECE = 2048
 # Columns of a triangle to copy to the other side at a time: whole rows of a large matrix would not stay in the cache.
 MIRRORED = 128
+UPPER = np.triu(np.ones((MIRRORED, MIRRORED), dtype=bool))
 # BLAS multiplies a matrix of up to this many entries with a vector in one thread.
 SMALL_FOR_BLAS = 2**13
 
@@ -126,14 +130,42 @@ def add_gram(matrix: Array, chunks: Iterable[Array]) -> None:
         matrix[...] = (matrix + matrix.mT) * 0.5
         return
     for chunk in chunks:
-        # BLAS adds to one triangle in place, half the work of a product. It sees the transpose of rows, so its lower
-        # triangle, the faster one to make, is the upper triangle here.
-        dsyrk(1.0, chunk.T, beta=1.0, c=matrix.T, overwrite_c=True, lower=True)
+        add_to_triangle(matrix, chunk)
+    mirror(matrix)
+
+
+def add_to_triangle(matrix: np.ndarray, chunk: np.ndarray) -> None:
+    """Add ``chunk^T chunk`` to the upper triangle: (d, d), (n, d)."""
+    # BLAS adds to one triangle in place, half the work of a product. It sees the transpose of rows, so its lower
+    # triangle, the faster one to make, is the upper triangle here.
+    dsyrk(1.0, chunk.T, beta=1.0, c=matrix.T, overwrite_c=True, lower=True)
+
+
+def subtract_from_triangle(matrix: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
+    """Subtract ``x y^T + y x^T`` from the upper triangle: (d, d), (d,) each."""
+    dsyr2(-1.0, x, y, a=matrix.T, overwrite_a=True, lower=True)
+
+
+def add_product(total: Array, rows: Array, scores: Array) -> None:
+    """Add ``rows^T scores`` to a total whose columns are contiguous: (d, k), (n, d), (n, k)."""
+    if isinstance(total, np.ndarray):
+        # Without a temporary array: wide rows are few at a time, and adding would take as long as the product.
+        dgemm(1.0, rows.T, scores.T, beta=1.0, c=total, trans_b=True, overwrite_c=True)
+    else:
+        total += rows.mT @ scores
+
+
+def mirror(matrix: np.ndarray, factor: np.ndarray | float = 1.0) -> None:
+    """Scale rows and columns by ``factor``, (d,) or a number, and copy the upper triangle to the lower one: (d, d)."""
+    factors = np.broadcast_to(factor, len(matrix))
     for start in range(0, len(matrix), MIRRORED):
         some = slice(start, start + MIRRORED)
+        if not (isinstance(factor, float) and factor == 1.0):
+            matrix[some, start:] *= factors[some, np.newaxis] * factors[start:]
         matrix[some, :start] = matrix[:start, some].T
         within = matrix[some, some]
-        within[...] = np.triu(within) + np.triu(within, 1).T
+        size = len(within)
+        within[...] = np.where(UPPER[:size, :size], within, within.T)
 
 
 def squared_norms(X: Array) -> Array:
@@ -173,6 +205,25 @@ def eigenpairs(T: Array) -> tuple[Array, Array]:
         values, vectors = np.stack([pair[0] for pair in pairs]), np.stack([pair[1] for pair in pairs])
         values, vectors = values.reshape(T.shape[:-1]), vectors.reshape(T.shape)
     return values, vectors
+
+
+def largest_eigenpairs(T: Array, count: int) -> tuple[Array, Array]:
+    """The ``count`` largest eigenpairs of symmetric matrices, largest first: (.., n, n) -> (.., count), (.., n, count).
+
+    On the CPU only these are computed, by LAPACK's ``syevr``.
+    """
+    if isinstance(T, np.ndarray):
+        n, flat = T.shape[-1], T.reshape(-1, *T.shape[-2:])
+        # If bisection fails on valid matrices, the other methods do not.
+        with contextlib.suppress(np.linalg.LinAlgError):
+            pairs = [scipy.linalg.eigh(matrix, subset_by_index=(n - count, n - 1)) for matrix in flat]
+            values, vectors = np.stack([pair[0] for pair in pairs]), np.stack([pair[1] for pair in pairs])
+            values, vectors = values.reshape(*T.shape[:-2], count), vectors.reshape(*T.shape[:-1], count)
+            return np.flip(values, axis=-1), np.flip(vectors, axis=-1)
+    values, vectors = eigenpairs(T)
+    xp = namespace(T)
+    # Copied, because a view would keep all n vectors in memory.
+    return xp.flip(values[..., -count:], axis=-1), xp.asarray(xp.flip(vectors[..., -count:], axis=-1), copy=True)
 
 
 def pieces(rows: Array, columns: int = PIECE) -> list[slice]:

@@ -245,8 +245,8 @@ def test_no_averaging_sends_fewer_bytes_than_the_one_that_is_taken(topology):
 
 
 def test_what_shows_covariances_is_listed_but_never_taken(digits):
-    # Ten features: the packed covariance is by far the least to send.
-    planned = DecentralizedPCA(5, n_nodes=10).plan(digits[0][:, 20:30])
+    # Twenty features: the packed covariance is by far the least to send.
+    planned = DecentralizedPCA(5, n_nodes=10).plan(digits[0][:, 20:40])
     cheapest = planned.forecasts[0]
     assert cheapest.solver == "one-sum"
     assert cheapest.shows_covariances

@@ -9,10 +9,11 @@ from scipy import sparse
 
 from eigenmesh import DecentralizedPCA, graphs, run
 from eigenmesh.averaging import Chebyshev, Gossip, Polynomial, Tree
+from eigenmesh.certificate import Projected
 from eigenmesh.data import CovarianceKind, Formed
 from eigenmesh.data.datasets import gaussian, geometric_spectrum, nearly_equal, paper_spectrum, unlike_nodes
 from eigenmesh.errors import InputError
-from eigenmesh.metrics import subspace_angle
+from eigenmesh.metrics import largest_angle, subspace_angle
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import BlockKrylov, block_krylov
 from eigenmesh.solvers.base import fresh_directions, random_basis
@@ -101,7 +102,7 @@ def test_products_with_the_basis_are_known_without_keeping_them(rank):
         earlier = state
         before = earlier.V.times(np.eye(earlier.V.width)[np.newaxis])
         (state,) = solver.step(covariance, network, (state,))
-        V, T, leak = state.V.times(np.eye(state.V.width)[np.newaxis])[0], state.T[0], state.leak[0]
+        V, T, leak = state.V.times(np.eye(state.V.width)[np.newaxis])[0], state.T.matrix[0], state.leak[0]
         CV = covariance.apply(np.broadcast_to(V, (5, *V.shape))).mean(axis=0)
         present = np.diag(state.V.present[0])
         np.testing.assert_allclose(V.T @ V, present, atol=1e-13)
@@ -109,7 +110,7 @@ def test_products_with_the_basis_are_known_without_keeping_them(rank):
         reached[:, -leak.shape[1] :] += (state.B @ state.whitening)[0] @ leak
         lost = np.linalg.norm(CV - reached)
         assert lost <= state.lost[0, 0] + 1e-14
-        exact = np.linalg.norm((CV - V @ (V.T @ CV)) @ state.ritz[0], axis=0)
+        exact = np.linalg.norm((CV - V @ (V.T @ CV)) @ state.T.leading(state.report.shape[-1])[1][0], axis=0)
         np.testing.assert_allclose(state.report[0, 1], exact, atol=1e-12)
         # A state that is kept does not change when the next one is made, until a restart takes its room.
         kept = earlier.V.times(np.eye(earlier.V.width)[np.newaxis])
@@ -244,10 +245,11 @@ def test_a_warm_start_saves_products():
     assert warm.iterations < cold.iterations
 
 
-def test_checks_cost_nothing_and_an_iteration_is_one_average():
-    problem = make_problem(paper_spectrum(30, 5, 0.9), n_nodes=8, topology="cycle")
+@pytest.mark.parametrize(("d", "exchanges"), [(200, 0), (30, 1)])
+def test_checks_cost_nothing_but_one_exchange_in_a_complete_space(d, exchanges):
+    problem = make_problem(paper_spectrum(d, 5, 0.9), n_nodes=8, topology="cycle")
     result = run(BlockKrylov(), problem.covariance(), problem.network, 5)
-    assert result.traffic_by_phase["checks"].rounds == 0
+    assert result.traffic_by_phase["checks"].rounds == exchanges * problem.network.flood_rounds
     assert result.traffic_by_phase["iterations"].rounds == result.iterations * problem.network.average.rounds
 
 
@@ -282,3 +284,31 @@ def test_one_product_is_already_a_step_forward():
     result = run(BlockKrylov(), covariance, Stacked(graphs.metropolis(graphs.topologies.cycle(5))), 3, max_rounds=1)
     assert result.iterations == 1
     assert result.explained_variance[0] > 100
+
+
+@pytest.mark.parametrize("width", [40, 300])
+def test_a_few_leading_pairs_are_those_of_all(width):
+    rng, absent = np.random.default_rng(0), [3, width - 1]
+    axes = np.linalg.qr(rng.standard_normal((width, width)))[0]
+    # Equal and nearly equal eigenvalues lie among the leading ones.
+    values = np.geomspace(1, 1e-8, width)
+    values[5:8] = values[5] * np.array([1, 1, 1 - 1e-13])
+    T, present = (axes * values) @ axes.T, np.ones(width)
+    T[absent], T[:, absent], present[absent] = 0, 0, 0
+    few = Projected(T[np.newaxis], present[np.newaxis]).leading(20)
+    everything = Projected(T[np.newaxis], present[np.newaxis])
+    np.testing.assert_allclose(few[0], everything.pairs[0][:, :20], atol=1e-14)
+    np.testing.assert_allclose(few[1][0].T @ few[1][0], np.eye(20), atol=1e-13)
+    np.testing.assert_allclose(T @ few[1][0], few[1][0] * few[0], atol=1e-14)
+    assert (everything.pairs[0][0, -2:] < 0).all()
+    assert everything.leading(20)[1].shape == (1, width, 20)
+
+
+@pytest.mark.parametrize(("d", "products"), [(4, 1), (14, 2), (18, 3)])
+def test_a_space_that_is_complete_takes_no_further_product(d, products):
+    X = np.random.default_rng(0).standard_normal((200, d))
+    pca = DecentralizedPCA(2, n_nodes=5, random_state=0).fit(X)
+    true = np.linalg.eigh(np.cov(X.T))[1][:, :-3:-1]
+    assert largest_angle(pca.components_.T[np.newaxis], true) < 1e-12
+    assert pca.certificate_.error_bound < 1e-10
+    assert pca.n_iter_ == products

@@ -12,7 +12,7 @@ import torch
 from eigenmesh import arrays as ea
 from eigenmesh import graphs, run
 from eigenmesh.averaging import Chebyshev
-from eigenmesh.certificate.krylov import Basis
+from eigenmesh.certificate.krylov import Basis, Projected
 from eigenmesh.data import Formed
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Stacked
@@ -97,11 +97,12 @@ def start(covariance, n_nodes, d, k):
 
 
 def copied(state) -> list[Any]:
-    """What a state holds, arrays copied; of a basis its columns, not the room behind them."""
+    """What a state holds, arrays copied; of a basis its columns, not the room behind them, and of a projection T."""
     if type(state) is tuple:
         # One state for each copy of an average.
         return [field for own in state for field in copied(own)]
     plain = [(field.rows, field.whitening) if isinstance(field, Basis) else (field,) for field in state]
+    plain = [(fields[0].matrix,) if isinstance(fields[0], Projected) else fields for fields in plain]
     return [np.array(field) if hasattr(field, "shape") else field for fields in plain for field in fields]
 
 

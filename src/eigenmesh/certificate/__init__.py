@@ -10,10 +10,10 @@ from eigenmesh.certificate.krylov import (
     Basis,
     Complement,
     ComplementSpace,
+    Projected,
     asymmetry,
     bordered,
     complement_space,
-    leading_pairs,
     soft_polar,
 )
 from eigenmesh.certificate.measured import Common, certify

@@ -112,7 +112,9 @@ class _Space(NamedTuple):
     def in_complement(self) -> ComplementSpace:
         d, k = self.Q.shape[-2:]
         counts = {"n_components": 0, "dimension": d - k, "products": self.products}
-        return krylov.complement_space(self.T, self.V.present[:, k:], self.leak, self.lost, self.start, **counts)
+        return krylov.complement_space(
+            krylov.Projected(self.T, self.V.present[:, k:]), self.leak, self.lost, self.start, **counts
+        )
 
 
 def agreed_complement(

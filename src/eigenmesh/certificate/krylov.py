@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import exp, lgamma, log, sqrt
 from typing import NamedTuple
 
@@ -344,19 +345,53 @@ class Basis(NamedTuple):
         return self.whitening.mT @ (self.rows @ Z)
 
 
-def leading_pairs(T: Array, present: Array, count: int) -> tuple[Array, Array]:
-    """Leading eigenpairs of ``T = V^T C V``: (nodes, w, w) -> values (nodes, count), vectors (nodes, w, count).
+# A few leading pairs are computed by themselves where they are at most this share of all: it takes half the time.
+FEW_PAIRS = 0.125
+# Smaller matrices are decomposed as a whole, which costs next to nothing.
+SMALL_PROJECTION = 256
 
-    Zero columns of V, where ``present`` (nodes, w) is 0, come last, with values below any eigenvalue of a covariance.
+
+class Projected:
+    """``T = V^T C V`` and its eigenpairs, largest first, which are computed when they are asked for.
+
+    Pairs of zero columns of V come last, with values below any eigenvalue of a covariance.
+
+    Parameters
+    ----------
+    matrix : array of shape (1, w, w)
+        T, symmetric up to rounding.
+    present : array of shape (1, w)
+        1 where a column of V is a unit vector, 0 where it is zero.
     """
-    xp = ea.namespace(T)
-    values, vectors = ea.eigenpairs(_zero_columns_last(T, present))
-    # Copied, because a view would keep all w vectors in memory.
-    return xp.flip(values[:, -count:], axis=-1), xp.asarray(xp.flip(vectors[:, :, -count:], axis=-1), copy=True)
+
+    def __init__(self, matrix: Array, present: Array) -> None:
+        self.matrix, self.present = matrix, present
+        self._few: dict[int, tuple[Array, Array]] = {}
+
+    @property
+    def width(self) -> int:
+        """w."""
+        return int(self.matrix.shape[-1])
+
+    @cached_property
+    def pairs(self) -> tuple[Array, Array]:
+        """All values (1, w) and vectors (1, w, w)."""
+        xp = ea.namespace(self.matrix)
+        values, vectors = ea.eigenpairs(_zero_columns_last(self.matrix, self.present))
+        return xp.flip(values, axis=-1), xp.flip(vectors, axis=-1)
+
+    def leading(self, count: int) -> tuple[Array, Array]:
+        """Values (1, count) and vectors (1, w, count) of the leading pairs."""
+        if "pairs" not in self.__dict__ and self.width > SMALL_PROJECTION and count <= FEW_PAIRS * self.width:
+            if count not in self._few:
+                self._few[count] = ea.largest_eigenpairs(_zero_columns_last(self.matrix, self.present), count)
+            return self._few[count]
+        values, vectors = self.pairs
+        return values[:, :count], vectors[:, :, :count]
 
 
 def _zero_columns_last(T: Array, present: Array) -> Array:
-    """``sym(T)`` with a large negative diagonal at the zero columns of V: (nodes, w, w)."""
+    """``sym(T)`` with a large negative diagonal at the zero columns of V: (1, w, w)."""
     xp = ea.namespace(T)
     T = T + T.mT
     T *= 0.5
@@ -394,14 +429,13 @@ def bordered(T: Array, column: Array, leak: Array) -> Array:
 
 
 def complement_space(
-    T: Array, present: Array, leak: Array, lost: float, G: Array, *, n_components: int, dimension: int, products: int
+    T: Projected, leak: Array, lost: float, G: Array, *, n_components: int, dimension: int, products: int
 ) -> ComplementSpace:
     """The space of V, built from Gaussian columns, without the leading Ritz vectors, which are the components.
 
     Parameters
     ----------
-    T : (1, w, w), ``V^T C V``.
-    present : (1, w), 0 where a column of V is zero.
+    T : ``V^T C V``.
     leak : (1, b, b), the part of C times the last columns of V outside V, in an orthonormal basis.
     lost : norm of what neither V nor the leak contains.
     G : (1, up to w, s), the Gaussian columns in the basis of the first columns of V.
@@ -409,11 +443,11 @@ def complement_space(
     dimension : of the whole space that V is a part of.
     products : number of products that V was built from.
     """
-    values, vectors = ea.eigenpairs(ea.to_numpy(_zero_columns_last(T, present))[0])
-    values, vectors = values[::-1][n_components:], vectors[:, ::-1][:, n_components:]
-    rank, start = np.count_nonzero(ea.to_numpy(present)), ea.to_numpy(G)[0]
+    values, vectors = (ea.to_numpy(part)[0] for part in T.pairs)
+    values, vectors = values[n_components:], vectors[:, n_components:]
+    rank, start = np.count_nonzero(ea.to_numpy(T.present)), ea.to_numpy(G)[0]
     # Zero columns of V, where a block lost rank, are not directions.
-    genuine = np.arange(len(values)) < rank - n_components
+    genuine = slice(0, max(0, rank - n_components))
     # Only products with the last block leave the space.
     last = vectors[-leak.shape[-1] :, genuine]
     return ComplementSpace(

@@ -179,7 +179,7 @@ class Loop:
             check = self._check(state)
             state = check.state
             if not check.healthy:
-                return StopReason.DIVERGED, self._certify(self.solver.readout(last_healthy))
+                return StopReason.DIVERGED, self._certify(last_healthy, trusted=False)
             last_healthy = state
             ended = self._ended(check, out_of_budget)
             if ended is not None:
@@ -245,7 +245,7 @@ class Loop:
             self.gate.learn(check.residual, finished.gaps)
             return None
         state = finished.state
-        certified = self._certify(self.solver.readout(state), state, last=must_end and not self._out_of_iterations)
+        certified = self._certify(state, last=must_end and not self._out_of_iterations)
         if certified.certificate.error_bound <= self.tol or must_end:
             self.space = self.solver.space(state, self.keep) if self.keep else None
             return StopReason.STALLED if stalled else StopReason.MAX_ROUNDS, certified
@@ -269,15 +269,19 @@ class Loop:
             self._record(finished.state, finished.residual)
         return finished
 
-    def _certify(self, X: Array, state: Any = None, last: bool = True) -> Certified:
-        """Certify X, the readout of the state if one is given; ``last``: the run ends with this certificate."""
-        common = None if state is None else self.solver.common(state)
-        beyond = None if state is None or self.complement is not None else self.solver.beyond(state)
+    def _certify(self, state: Any, trusted: bool = True, last: bool = True) -> Certified:
+        """Certify the readout of a state; ``last``: the run ends with this certificate.
+
+        Unless the state is ``trusted``, what the solver knows about its readout is not used.
+        """
+        # Before the readout, which then takes its Ritz vectors from all that are computed here.
+        common = self.solver.common(state) if trusted else None
+        beyond = self.solver.beyond(state) if trusted and self.complement is None else None
         with self.account.phase("certificate"):
             certified = certify(
                 self.covariance,
                 self.network,
-                X,
+                self.solver.readout(state),
                 common=common,
                 complement=self.complement,
                 beyond=beyond,

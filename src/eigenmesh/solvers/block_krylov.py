@@ -12,7 +12,7 @@ import numpy as np
 from eigenmesh import arrays as ea
 from eigenmesh import certificate as cert
 from eigenmesh.arrays import Array, column_norms
-from eigenmesh.certificate import Basis, Common, leading_pairs, own_signs, soft_polar
+from eigenmesh.certificate import Basis, Common, Projected, own_signs, soft_polar
 from eigenmesh.data import BlockProducts, Covariance
 from eigenmesh.networks import Network
 from eigenmesh.solvers import base
@@ -28,13 +28,11 @@ class KrylovState(NamedTuple):
     n_nodes: int  # nodes that share this copy
     V: Basis  # (1, d, w), and behind it in memory the next block B (1, d, b); processes differ in the last digits only
     whitening: Array  # (1, b, b) H, where B H has orthonormal or zero columns
-    T: Array  # (1, w, w) V^T C V
+    T: Projected  # V^T C V and its eigenpairs
     leak: Array  # (1, b, c) the part of C times the last c columns of V outside V, in an orthonormal basis
     lost: Array  # (1, 1) norm of the part of C V that neither V nor the leak contains
-    ritz: Array  # (1, w, b) leading Ritz vectors, in the basis V
-    report: Array  # (1, 2, b) Ritz values and residuals, which travel with the next average
-    agreed: np.ndarray  # (2, b) the report of one step ago, as all nodes agreed on it
-    before: np.ndarray  # (2, b) the report of two steps ago
+    agreed: np.ndarray  # (2, b) Ritz values and residuals of one step ago, as all nodes agreed on them
+    before: np.ndarray  # (2, b) the same of two steps ago
     resolution: float  # eigenvalues closer than this, relative to the largest, count as equal
     start: Array  # Gaussian columns: (1, d, s) if C V is kept, else (1, b, s) in the basis of the first block
     size: Array  # (1, 1) largest norm of a product C_i b with a column b of a block, over the nodes in this process
@@ -46,6 +44,17 @@ class KrylovState(NamedTuple):
     def B(self) -> Array:
         """The next block, (1, d, b)."""
         return self.V.next_block(self.whitening.shape[-2])
+
+    @property
+    def report(self) -> Array:
+        """Ritz values and residuals, which travel with the next average: (1, 2, b)."""
+        T, leak, b = self.T, self.leak, self.agreed.shape[-1]
+        if not T.width:
+            return ea.like(self.agreed[np.newaxis], leak)
+        values, ritz = T.leading(b)
+        # C V leaves the space only through its last columns, so this is |C u - theta u| without forming u.
+        residuals = column_norms(leak @ ritz[:, -leak.shape[-1] :, :])[:, 0, :]
+        return ea.namespace(leak).stack([values, residuals], axis=1)
 
 
 Copies: TypeAlias = tuple[KrylovState, ...]
@@ -77,17 +86,15 @@ class RayleighRitz(Solver):
     ) -> KrylovState:
         """A state before any average; ``width`` is the number of Ritz pairs that it reports."""
         unknown = np.stack([np.zeros(width), np.full(width, np.inf)])
-        identity, report = (ea.like(part[np.newaxis], basis) for part in (np.eye(width), unknown))
+        identity = ea.like(np.eye(width)[np.newaxis], basis)
         return KrylovState(
             k=basis.shape[-1],
             n_nodes=basis.shape[0] // network.copies,
             V=V,
             whitening=identity,
-            T=identity[:, :0, :0],
+            T=Projected(identity[:, :0, :0], identity[:, 0, :0]),
             leak=identity[:, :, :0],
             lost=ea.like(np.zeros((1, 1)), basis),
-            ritz=identity[:, :0, :0],
-            report=report,
             agreed=unknown,
             before=unknown,
             resolution=cert.Precision.of(network.average.accuracy, network.n_nodes, 1.0, 1.0).resolution,
@@ -133,7 +140,7 @@ class RayleighRitz(Solver):
 
     def _aligned_ritz(self, state: KrylovState) -> Array:
         """K leading Ritz vectors in the basis V; where eigenvalues coincide, turned to a frame that all nodes share."""
-        ritz = state.ritz
+        _, ritz = state.T.leading(state.agreed.shape[-1])
         # Before the first agreement there are no eigenvalues to compare.
         if np.isfinite(state.agreed[1]).all():
             ritz = _align_clusters(state.V, ritz, state.agreed[0], state.resolution)
@@ -143,7 +150,7 @@ class RayleighRitz(Solver):
         """Leading Ritz vectors; those without variance, which are rounding noise, are replaced by fixed directions."""
         own = state[0]
         width = min(width, own.V.width)
-        values, ritz = leading_pairs(own.T, own.V.present, width)
+        values, ritz = own.T.leading(width)
         count = int(np.count_nonzero(ea.to_numpy(values > own.resolution * values[:, :1])))
         leading = ea.to_numpy(own.V.times(ritz[:, :, :count]))[0]
         return _in_fixed_frame(ea.like(base.widened(leading, width, seed=0)[np.newaxis], ritz))
@@ -162,12 +169,12 @@ class RayleighRitz(Solver):
         return tuple(self._common(own) for own in state) if state[0].V.width else None
 
     def _common(self, state: KrylovState) -> Common:
-        xp, T, leak, V = ea.namespace(state.T), state.T, state.leak, state.V
+        xp, T, leak, V = ea.namespace(state.leak), state.T.matrix, state.leak, state.V
         defect, space = cert.asymmetry(T), None
         if state.products:
             gaussian = state.start if state.CV is None else V.along(state.start)
             counts = {"n_components": state.k, "dimension": V.buffer.shape[-1], "products": state.products}
-            space = cert.complement_space(T, V.present, leak, float(state.lost[0, 0]), gaussian, **counts)
+            space = cert.complement_space(state.T, leak, float(state.lost[0, 0]), gaussian, **counts)
             defect = xp.maximum(defect, ea.like(np.array([[-np.min(space.values, initial=0.0)]]), defect))
         components = self._aligned_ritz(state)
         outside = leak @ components[:, -leak.shape[-1] :, :]
@@ -235,6 +242,8 @@ USUAL_BLOCKS, FEWEST_BLOCKS, BASIS_BYTES = 20, 4, 2**30
 # certificate has examined their complement. That costs an exchange, and usually succeeds once the sines of the
 # components are below SURE_SINE.
 LARGE_BYTES, NARROW_BLOCKS, SURE_SINE = 12 * 2**20, 3, 2e-3
+# Where larger sines are expected of a complete space, the nodes exchange its residuals.
+SOLVED_SINE = 1e-6
 # Random columns next to a start that the user gave: with fewer, the certificate would need many more products.
 BESIDE_GIVEN = 12
 
@@ -307,20 +316,9 @@ class BlockKrylov(RayleighRitz):
         V = V.holding(Z)
         following = soft_polar(V, b, network.average.accuracy, recent=state.leak.shape[-1] + b if grows else None)
         if grows:
-            T, leak = cert.bordered(T, following.along @ state.whitening, leak), following.leak @ state.whitening
-            lost = _hypot(lost, following.faded @ state.whitening)
-        values, ritz = leading_pairs(T, V.present, b)
-        # C V leaves the space only through its last columns, so this is |C u - theta u| without forming u.
-        residuals = column_norms(leak @ ritz[:, -leak.shape[-1] :, :])[:, 0, :]
-        grown = state._replace(
-            V=V,
-            whitening=following.whitening,
-            T=T,
-            leak=leak,
-            lost=lost,
-            ritz=ritz,
-            report=xp.stack([values, residuals], axis=1),
-        )
+            T = Projected(cert.bordered(T.matrix, following.along @ state.whitening, leak), V.present)
+            leak, lost = following.leak @ state.whitening, _hypot(lost, following.faded @ state.whitening)
+        grown = state._replace(V=V, whitening=following.whitening, T=T, leak=leak, lost=lost)
         return _restarted(grown) if V.width + b > grown.most else grown
 
     def narrowed(self, state: Copies) -> Copies:
@@ -338,10 +336,14 @@ class BlockKrylov(RayleighRitz):
         return min(USUAL_BLOCKS * block, max(FEWEST_BLOCKS * block, BASIS_BYTES // (d * ea.ITEM_BYTES)))
 
     def check(self, covariance: Covariance, network: Network, state: Copies) -> Check:
-        check, own = super().check(covariance, network, state), state[0]
-        b, width = own.whitening.shape[-1], own.V.width
+        b, width = state[0].whitening.shape[-1], state[0].V.width
+        check = super().check(covariance, network, state)
+        if width >= state[0].V.buffer.shape[-1] > width - b and not _is_near(check, SOLVED_SINE):
+            # So many columns usually span the whole space: another product would tell nothing but the residuals.
+            check = super().check(covariance, network, _told(network, state))
+        own = check.state[0]
         restarts_next = width + 2 * b > own.most
-        may_be_narrowed = self._is_large(own) and (_is_near(check) or width == NARROW_BLOCKS * b)
+        may_be_narrowed = self._is_large(own) and (_is_near(check, SURE_SINE) or width == NARROW_BLOCKS * b)
         return replace(check, complement_now=bool(own.products) and (restarts_next or may_be_narrowed))
 
     def _is_large(self, state: KrylovState) -> bool:
@@ -350,22 +352,32 @@ class BlockKrylov(RayleighRitz):
         return self.max_width is None and width * buffer.shape[-1] * ea.ITEM_BYTES > LARGE_BYTES
 
 
-def _is_near(check: Check) -> bool:
-    """Whether the components are accurate enough to examine their complement, by numbers that all nodes agree on."""
+def _told(network: Network, state: Copies) -> Copies:
+    """The state after all nodes have agreed on its residuals, by an exchange of them alone."""
+    xp = ea.namespace(state[0].whitening)
+    reports = xp.concat([xp.reshape(own.report, (1, -1)) for own in state])
+    agreed = ea.to_numpy(network.maximum(reports)[0, ...]).reshape(state[0].agreed.shape)
+    return tuple(own._replace(agreed=agreed, before=own.agreed) for own in state)
+
+
+def _is_near(check: Check, sine: float) -> bool:
+    """Whether the sines of the components are expected to be at most this, by numbers that all nodes agree on."""
     residual, gaps = check.residual, check.gaps
-    return residual is not None and gaps is not None and bool(np.all(residual <= SURE_SINE * gaps))
+    return residual is not None and gaps is not None and bool(np.all(residual <= sine * gaps))
 
 
 def _restarted(state: KrylovState) -> KrylovState:
     """The basis replaced by half of its width in leading Ritz vectors. The next block stays the same."""
     b, V, T, leak = state.whitening.shape[-1], state.V, state.T, state.leak
     # With fewer vectors, more products would be needed to regain the lost accuracy.
-    _, ritz = leading_pairs(T, V.present, max(1, state.most // (2 * b)) * b)
-    small = ritz.mT @ T @ ritz
+    _, ritz = T.leading(max(1, state.most // (2 * b)) * b)
+    xp, image = ea.namespace(leak), T.matrix @ ritz
+    values = xp.vecdot(ritz, image, axis=-2)[:, None, :]
+    small = xp.eye(ritz.shape[-1], dtype=leak.dtype, device=leak.device) * values
     # The Ritz vectors are eigenvectors of T only up to rounding, which is counted as lost.
-    lost, leak = _hypot(state.lost, T @ ritz - ritz @ small), leak @ ritz[:, -leak.shape[-1] :, :]
-    eye = ea.like(np.eye(ritz.shape[-1])[np.newaxis], T)
-    return state._replace(V=V.recombined(ritz, b), T=small, leak=leak, lost=lost, ritz=eye[:, :, :b], products=None)
+    lost, leak = _hypot(state.lost, image - ritz * values), leak @ ritz[:, -leak.shape[-1] :, :]
+    V = V.recombined(ritz, b)
+    return state._replace(V=V, T=Projected(small, V.present), leak=leak, lost=lost, products=None)
 
 
 def _hypot(lost: Array, more: Array) -> Array:
@@ -438,36 +450,26 @@ class WarmKrylov(RayleighRitz):
         # An all-zero block means that the space is complete.
         if bool(xp.any(state.whitening != 0)):
             V, CV = V.grown(state.whitening), xp.concat([CV, Z @ state.whitening], axis=-1)
-        return self._with_next_block(network, state._replace(V=V, CV=CV), state.report.shape[-1])
+        return self._with_next_block(network, state._replace(V=V, CV=CV), state.agreed.shape[-1])
 
     def _with_next_block(self, network: Network, state: KrylovState, b: int) -> KrylovState:
         """The state with estimates from V and C V, and the next block to multiply."""
         xp = ea.namespace(state.CV)
         V, CV, products = state.V, state.CV, state.products
-        T = V.along(CV)
-        values, ritz = leading_pairs(T, V.present, b)
-        leak = xp.linalg.qr(CV - V.times(T)).R
-        residuals = column_norms(leak @ ritz)[:, 0, :]
+        T = Projected(V.along(CV), V.present)
+        values, ritz = T.leading(b)
+        leak = xp.linalg.qr(CV - V.times(T.matrix)).R
         if V.width + b + GAUSSIAN_COLUMNS > state.most:
             first, eye = V.times(ritz), ea.like(np.eye(b)[np.newaxis], CV)
             V, CV, leak = Basis.empty(first, V.buffer.shape[-2]).holding(first).grown(eye), CV @ ritz, leak @ ritz
-            T, ritz, products = ritz.mT @ T @ ritz, eye, None
-        Z = CV @ self._directions(T, values, ritz, V.along(state.start), products, network.average.accuracy)
+            T, ritz, products = Projected(ritz.mT @ T.matrix @ ritz, V.present), eye, None
+        Z = CV @ self._directions(T.matrix, values, ritz, V.along(state.start), products, network.average.accuracy)
         if products == 0 and state.start.shape[-1]:
             # Scaled to one size, so that neither part is mistaken for rounding of the other.
             Z = xp.concat([Z / xp.max(column_norms(Z)), state.start / xp.max(column_norms(state.start))], axis=-1)
         V = V.holding(Z)
         following = soft_polar(V, Z.shape[-1], network.average.accuracy)
-        return state._replace(
-            V=V,
-            CV=CV,
-            whitening=following.whitening,
-            T=T,
-            leak=leak,
-            ritz=ritz,
-            report=xp.stack([values, residuals], axis=1),
-            products=products,
-        )
+        return state._replace(V=V, CV=CV, whitening=following.whitening, T=T, leak=leak, products=products)
 
     def _directions(
         self, T: Array, values: Array, ritz: Array, start: Array, products: int | None, noise: float
