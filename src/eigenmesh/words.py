@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from html import escape
 from typing import TypeVar
 
@@ -97,5 +98,6 @@ def find_name(name: str, known: Iterable[str]) -> str | None:
     return next((other for other in known if _plain(other) == _plain(name)), None)
 
 
+@lru_cache(1024)
 def _plain(name: str) -> str:
     return "".join(name.split()).replace("-", "").replace("_", "").casefold()

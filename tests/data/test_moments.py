@@ -9,7 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import StandardScaler
 
-from eigenmesh.data import ContiguousSplit, Shards, pooled_moments
+from eigenmesh.data import ContiguousSplit, CovarianceKind, Scatter, Shards, pooled_moments
+from eigenmesh.data.block import Block
+from eigenmesh.data.covariance import covariance_of_each
+from eigenmesh.data.source import Place
 from eigenmesh.errors import DataError, InputError, UnknownNameError
 
 SIZES = (3, 1, 40, 17)
@@ -190,3 +193,44 @@ def test_means_of_many_rows_are_not_rounded_row_by_row(exact_network, order):
     X = np.asarray(np.random.default_rng(0).random((200_000, 6)) + 0.5, order=order)
     mean = pooled_moments(Shards.from_list([X]), exact_network(1)).mean
     np.testing.assert_allclose(mean, X.mean(axis=0, dtype=np.longdouble).astype(float), rtol=4 * np.finfo(float).eps)
+
+
+@pytest.mark.parametrize("drifts", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("mean", [0.0, 1e6])
+def test_one_pass_gives_moments_and_covariances(exact_network, monkeypatch, mean, scale, weighted, drifts):
+    X, rng = make(mean), np.random.default_rng(1)
+    if drifts:
+        # The first rows of the node with 40 say nothing about the others, so it has to start again.
+        X[4:6] += 1e4
+    weights = [rng.integers(1, 4, size).astype(float) for size in SIZES] if weighted else [None] * len(SIZES)
+    shards = Shards.from_list(cut(X))
+    shards = shards.weighted(weights) if weighted else shards
+    chunks = Block.chunks
+    monkeypatch.setattr(Block, "chunks", lambda block, n_bytes=None, made_dense=True: chunks(block, 96, made_dense))
+    scatters = [Scatter(shards, position) for position in range(4)]
+    found = pooled_moments(shards, exact_network(4), scale=scale, scatters=scatters)
+    kinds = [CovarianceKind.FORMED] * 4
+    C = covariance_of_each(shards, found, kinds, Place.of(None, None), scatters).matrices.mean(axis=0)
+    rows = np.repeat(X, np.concatenate(weights).astype(int), axis=0) if weighted else X
+    true_mean, true_variance = exact(rows)
+    np.testing.assert_allclose(found.mean, true_mean.astype(float), rtol=1e-15, atol=1e-15)
+    np.testing.assert_allclose(found.variance, true_variance.astype(float), rtol=1e-11)
+    deviations = (rows.astype(np.longdouble) - true_mean).astype(float)
+    if scale:
+        deviations /= deviations.std(axis=0)
+    true = deviations.T @ deviations / (len(rows) - 1)
+    np.testing.assert_allclose(C, true, atol=1e-12 * np.trace(true))
+    assert (C == C.T).all()
+
+
+def test_one_pass_names_an_entry_that_is_not_finite():
+    X = make()
+    X[5, 2] = np.nan
+    shards = Shards.from_list(cut(X))
+    with pytest.raises(DataError, match="row 1, column 2 is NaN"):
+        Scatter(shards, 2)
+    huge = Shards.from_list([np.array([[1e308, 1.0], [1.5e308, 2.0]])])
+    with pytest.raises(DataError, match="sums overflow float64"):
+        Scatter(huge, 0).count_and_sum()

@@ -380,7 +380,13 @@ class DaskData(Data):
             if found is not None:
                 return Measurement(*found)
         first = blocks.total_of_samples(partial(data.count_and_sum, fills=missing == "mean"))
-        moments = data.moments_by_sums(blocks.total_of_samples, blocks, first, scale=scale, missing=missing)
+        moments = data.moments_by_sums(
+            lambda centring: blocks.total_of_samples(partial(data.deviations, centring=centring)),
+            blocks,
+            first,
+            scale=scale,
+            missing=missing,
+        )
         # Copies that the user asked for are always held; chosen ones only if they fit.
         fits = choice.asked or choice.bytes <= share
         holds = fits and choice.kind in (data.CovarianceKind.MATRIX_FREE, data.CovarianceKind.SPARSE)

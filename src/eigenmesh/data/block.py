@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -56,7 +57,7 @@ class Block:
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", _plain_rows(self.rows, self.source.shape[0]))
 
-    @property
+    @cached_property
     def n_rows(self) -> int:
         return _count(self.rows)
 
@@ -65,7 +66,7 @@ class Block:
         """Number of samples that the rows stand for."""
         return self.n_rows if self.weights is None else float(self.weights.sum())
 
-    @property
+    @cached_property
     def n_features(self) -> int:
         return int(self.source.shape[1]) if self.chosen is None else len(self.chosen)
 
@@ -73,7 +74,7 @@ class Block:
     def shape(self) -> tuple[int, int]:
         return self.n_rows, self.n_features
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype:
         return np.dtype(self.source.dtype)
 
@@ -84,7 +85,7 @@ class Block:
             return names if self.names is None else self.names
         return tuple(names[column] for column in self.chosen)
 
-    @property
+    @cached_property
     def is_sparse(self) -> bool:
         return self.source.n_stored is not None
 
@@ -92,17 +93,17 @@ class Block:
     def in_memory(self) -> bool:
         return self.source.in_memory
 
-    @property
+    @cached_property
     def by_columns(self) -> bool:
         """Whether columns are read much faster than rows; then the source has ``read_columns``."""
         return bool(getattr(self.source, "by_columns", False))
 
-    @property
+    @cached_property
     def device(self) -> Any:
         """Device of the samples; None for NumPy."""
         return getattr(self.source, "device", None)
 
-    @property
+    @cached_property
     def n_stored(self) -> int | None:
         """Estimated number of stored entries, from the average of the source; None if it is dense."""
         whole, size = self.source.n_stored, self.source.shape[0] * self.source.shape[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol, cast
 
@@ -14,6 +14,7 @@ from eigenmesh.arrays import (
     Namespace,
     Parts,
     add_gram,
+    add_product,
     column_norms,
     everywhere,
     like,
@@ -23,7 +24,7 @@ from eigenmesh.arrays import (
 )
 from eigenmesh.data.block import INDEX_BYTES, Block
 from eigenmesh.data.choice import FILE_COPY_BYTES, MEMORY_BYTES, CovarianceKind, Sizes, choose
-from eigenmesh.data.moments import Centring, Moments, scaled_mean
+from eigenmesh.data.moments import Centring, Moments, Scatter, scaled_mean
 from eigenmesh.data.samples import FeatureShards, Partition
 from eigenmesh.data.source import CHUNK_BYTES, HOST, Place, Samples, chunk_bytes
 from eigenmesh.errors import InputError
@@ -70,6 +71,7 @@ class Sparse:
     weights: np.ndarray
     counts: tuple[np.ndarray | None, ...]
     fills: bool = False
+    _views: dict[int, Samples] = field(default_factory=dict, init=False, repr=False)
     kind: ClassVar[CovarianceKind] = CovarianceKind.SPARSE
 
     @classmethod
@@ -119,6 +121,15 @@ class Sparse:
 
     def place(self, values: np.ndarray) -> np.ndarray:
         return np.asarray(values, dtype=np.float64)
+
+    def _transposed(self, node: int, matrix: Samples) -> Samples:
+        """``Y_i^T``, a view of the same entries, which takes longer to make than to multiply with few of them."""
+        view = self._views.get(node) if matrix is self.matrices[node] else None
+        if view is None:
+            view = matrix.T
+        if matrix is self.matrices[node]:
+            self._views[node] = view
+        return view
 
     @property
     def rounding_size(self) -> float:
@@ -177,8 +188,7 @@ class Sparse:
                 some = slice(columns[0], columns[-1] + 1)
                 total, sums = self._uncentred(node, np.multiply(weights, X[node, :, some], order="C"))
                 total -= mean * sums
-                total *= weights
-                product[node, :, some] = total
+                np.multiply(total, weights, out=product[node, :, some])
                 # Free it before the next columns are multiplied.
                 del total
         return product
@@ -191,7 +201,7 @@ class Sparse:
             Z -= shift
             if counts is not None:
                 Z *= counts
-            part = matrix.T @ Z
+            part = self._transposed(node, matrix) @ Z
             total = part if total is None else total + part
             sums += Z.sum(axis=0)
         return np.asarray(total), sums
@@ -348,7 +358,9 @@ class MatrixFree:
         """A_i^T (A_i X_i) per node: (nodes, d, k) -> (nodes, d, k)."""
         if self.stack is not None:
             return self.stack.mT @ (self.stack @ X)
-        total = namespace(X).zeros_like(X)
+        nodes, d, k = X.shape
+        # Stored by columns, like the blocks of solvers.
+        total = namespace(X).zeros((nodes, k, d), dtype=X.dtype, device=X.device).mT
         # Nodes have different numbers of rows, and padding would cost more than this loop.
         for node, rows in enumerate(self.rows):
             if _by_columns(rows):
@@ -357,7 +369,7 @@ class MatrixFree:
                     total[node, columns, :] = piece.mT @ scores
                 continue
             for chunk in self._chunks(rows):
-                total[node, ...] += chunk.mT @ (chunk @ X[node, ...])
+                add_product(total[node, ...], chunk, chunk @ X[node, ...])
         return total
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
@@ -671,16 +683,36 @@ def build_covariance(
     return Sparse.of(shards, moments)
 
 
+def is_one_pass(block: Block, kind: CovarianceKind) -> bool:
+    """Whether one pass over the rows of a node gives its moments and its covariance; it has a ``Scatter`` then."""
+    dense = not block.is_sparse and block.device is None and not block.by_columns
+    return kind is CovarianceKind.FORMED and dense
+
+
 def covariance_of_each(
-    shards: Partition, moments: Moments, kinds: Sequence[CovarianceKind], place: Place
+    shards: Partition,
+    moments: Moments,
+    kinds: Sequence[CovarianceKind],
+    place: Place,
+    scatters: Sequence[Scatter | None] = (),
 ) -> Covariance:
-    """The covariances of the nodes in this process, of these kinds, each with the bits that it would have alone."""
-    if set(kinds) == {CovarianceKind.FORMED} and shards.n_features <= SMALL_MATRIX:
-        covariance = build_covariance(shards, moments, kind=kinds[0], xp=place.xp, device=place.device)
+    """The covariances of the nodes in this process, of these kinds, each with the bits that it would have alone.
+
+    ``scatters`` : what a pass over the rows of each node has found, if it was made already.
+    """
+    build = partial(build_covariance, moments=moments, xp=place.xp, device=place.device)
+    centring, small = moments.centring(shards.n_nodes), shards.n_features <= SMALL_MATRIX
+    if small and scatters and all(scatters):
+        return Formed(np.stack([one.about(centring) for one in scatters if one]))
+    if small and set(kinds) == {CovarianceKind.FORMED}:
+        covariance = build(shards, kind=kinds[0])
         cancels = covariance.rounding_size > 0
         return replace(cast(Formed, covariance), rounding_size=_rounding_size(moments) if cancels else 0.0)
-    build = partial(build_covariance, moments=moments, xp=place.xp, device=place.device)
-    parts = tuple(build(shards.take([node]), kind=kind) for node, kind in zip(shards.ids, kinds, strict=True))
+    triples = zip(shards.ids, kinds, scatters or [None] * len(kinds), strict=True)
+    parts = tuple(
+        Formed(one.about(centring)[np.newaxis]) if one else build(shards.take([node]), kind=kind)
+        for node, kind, one in triples
+    )
     cancels = any(part.rounding_size > 0 for part in parts)
     return OneByOne(parts, _rounding_size(moments) if cancels else 0.0)
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import scipy.sparse
 
-from eigenmesh.arrays import Array, namespace, to_numpy
+from eigenmesh.arrays import Array, add_to_triangle, mirror, namespace, subtract_from_triangle, to_numpy
 from eigenmesh.data.block import Block, position_of
 from eigenmesh.data.samples import Partition, whole_count, whole_counts
 from eigenmesh.data.source import HOST, Place, Samples, chunk_bytes
@@ -108,6 +108,11 @@ class Centring:
 
 # Rows per group when summing over rows; group sums are then summed in the same way, which keeps rounding small.
 SUMMED_ROWS = 64
+# Largest sum of squares that is sent.
+LARGEST_SQUARES = 1e290
+# Rows are added up again if the mean of a column is farther from the first centre than this, squared and relative to
+# its variance at the node.
+MOST_SHIFTED = 4.0
 
 
 class Columns(Protocol):
@@ -143,12 +148,87 @@ def count_and_sum(shards: Partition, position: int, fills: bool) -> np.ndarray:
         exact[1, columns] += _squares_by_column(piece, _weighed(values, weights, 0.5))
     total = exact.astype(np.float64)
     if not np.isfinite(total[0]).all():
-        where = f"{shards.node_label(position)} in {column_labels(shards, ~np.isfinite(total[0]))}"
-        raise DataError(f"sums overflow float64 at {where}; divide these columns by a constant.")
+        raise _overflow(shards, position, total[0])
     # Squares that overflow lead to a second pass, which reports the column; until then they must stay finite.
-    total[1] = np.minimum(total[1], 1e290)
+    total[1] = np.minimum(total[1], LARGEST_SQUARES)
     # The counts are sent only if entries may be missing; all nodes know the policy.
     return np.concatenate([[float(block.count)], *total, *([observed] if fills else [])])
+
+
+class Scatter:
+    """One pass over the rows y of a node, from which follow both its moments and its covariance.
+
+    The pass adds up deviations from a point p of the node's own, s = sum (y - p) and S = sum (y - p)(y - p)^T. Once the
+    pooled mean is known, with delta = mean - p,
+
+        sum (y - mean)(y - mean)^T = S - s delta^T - delta s^T + n delta delta^T.
+
+    p is the mean of the node's first rows. Where it is so far from the mean of all its rows that digits of S would
+    cancel, a second pass begins with that mean.
+
+    Parameters
+    ----------
+    shards : Shards
+        Samples of the nodes in this process, dense and on the CPU. An entry that is not finite is an error.
+    position : int
+        The node, among those in this process.
+    """
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def __init__(self, shards: Partition, position: int) -> None:
+        self._shards, self._position, self._block = shards, position, shards.blocks[position]
+        self._add_up(None)
+        s, squares = self._sums, np.diagonal(self._products)
+        own = s**2 / max(self._block.count, 1.0)
+        rounding = 16 * np.finfo(np.float64).eps * np.abs(self._centre) * self._block.count
+        if np.any((own > MOST_SHIFTED * (squares - own)) & (np.abs(s) > rounding)):
+            self._add_up(self._centre + s / self._block.count)
+
+    def _add_up(self, centre: np.ndarray | None) -> None:
+        d = self._block.n_features
+        self._products, sums = np.zeros((d, d)), np.zeros(d, dtype=np.longdouble)
+        centring, out = None if centre is None else Centring(centre), None
+        for start, piece in self._block.chunks():
+            if centring is None:
+                centre = sums_of_rows(piece) / len(piece)
+                centring = Centring(centre)
+            ready = centring.apply(piece, out)
+            out = ready if out is None else out
+            weights = self._block.weights_of(start, ready)
+            own = _by_column(ready, _weighed(ready, weights))
+            # A sum is finite only if all entries are, so only other pieces are searched.
+            if not np.isfinite(own).all() and not np.isfinite(piece).all():
+                raise not_finite(self._shards, self._position, start, piece)
+            sums += own
+            add_to_triangle(self._products, _weighed(ready, weights, 0.5))
+        self._centre = np.zeros(d) if centre is None else centre
+        self._sums = sums.astype(np.float64)
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def count_and_sum(self) -> np.ndarray:
+        """As ``count_and_sum`` of the same node."""
+        n, p, s = float(self._block.count), self._centre, self._sums
+        sums, squares = s + n * p, np.diagonal(self._products) + p * (2 * s + n * p)
+        if not np.isfinite(sums).all():
+            raise _overflow(self._shards, self._position, sums)
+        return np.concatenate([[n], sums, np.fmin(squares, LARGEST_SQUARES)])
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def deviations(self, centring: Centring) -> np.ndarray:
+        """As ``deviations`` of the same node."""
+        n, s, delta = self._block.count, self._sums, self._shift(centring)
+        return np.stack([s - n * delta, np.diagonal(self._products) - delta * (2 * s - n * delta)])
+
+    def about(self, centring: Centring) -> np.ndarray:
+        """The sum of products of the centred and scaled rows, (d, d), in the memory of this object, once."""
+        delta = self._shift(centring)
+        subtract_from_triangle(self._products, self._sums - self._block.count / 2 * delta, delta)
+        mirror(self._products, centring.factor)
+        return self._products
+
+    def _shift(self, centring: Centring) -> np.ndarray:
+        shift = centring.mean - self._centre
+        return np.asarray(shift if centring.rest is None else shift + centring.rest)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # also when a Dask worker calls it
@@ -170,6 +250,11 @@ def deviations(shards: Partition, position: int, centring: Centring) -> np.ndarr
         total += [_by_column(piece, _weighed(ready, weights)), _by_column(piece, _weighed(ready**2, weights))]
         total += [-zeros * centring.mean, zeros * centring.mean**2]
     return total
+
+
+def _overflow(shards: Partition, position: int, sums: np.ndarray) -> DataError:
+    where = f"{shards.node_label(position)} in {column_labels(shards, ~np.isfinite(sums))}"
+    return DataError(f"sums overflow float64 at {where}; divide these columns by a constant.")
 
 
 def not_finite(shards: Partition, position: int, start: int, piece: Samples, first_column: int = 0) -> DataError:
@@ -218,8 +303,9 @@ def sums_of_rows(rows: np.ndarray) -> np.ndarray:
         return np.asarray(rows.sum(axis=0, dtype=np.float64))
     # NumPy sums pairwise along contiguous columns, but across rows one after the other, which rounds each time.
     whole = len(rows) - len(rows) % SUMMED_ROWS
-    groups = rows[:whole].reshape(-1, SUMMED_ROWS, rows.shape[1]).sum(axis=1, dtype=np.float64)
-    return np.asarray(sums_of_rows(groups) + sums_of_rows(rows[whole:]))
+    # Every 64th row is added up first: NumPy adds long rows much faster than short ones.
+    apart = sums_of_rows(rows[:whole].reshape(-1, SUMMED_ROWS * rows.shape[1])).reshape(SUMMED_ROWS, -1)
+    return np.asarray(apart.sum(axis=0) + sums_of_rows(rows[whole:]))
 
 
 def _squares_by_column(piece: Samples, values: Array) -> np.ndarray:
@@ -443,6 +529,8 @@ def require_range(total: float) -> None:
 
 # Function of the shards and of a node's position among the nodes in this process: a summary of its samples.
 NodePart: TypeAlias = Callable[[Partition, int], np.ndarray]
+# Function of a centring: the sum over all nodes of ``deviations``.
+TotalDeviations: TypeAlias = Callable[[Centring], np.ndarray]
 
 
 class Averager(Protocol):
@@ -462,7 +550,12 @@ class Averager(Protocol):
 
 
 def pooled_moments(
-    shards: Partition, network: Averager, *, scale: Scaling = False, missing: Missing = "error"
+    shards: Partition,
+    network: Averager,
+    *,
+    scale: Scaling = False,
+    missing: Missing = "error",
+    scatters: Sequence[Scatter | None] = (),
 ) -> Moments:
     """Moments of the samples of all M nodes, by one pass over the data in this process and one network average.
 
@@ -481,28 +574,31 @@ def pooled_moments(
         Whether columns are scaled, and by what.
     missing : "error" or "mean"
         What an entry that is not finite is.
+    scatters : sequence of Scatter or None
+        For each node in this process, what a pass over its rows has found, if it was made already; only if a missing
+        entry is an error.
     """
     if network.n_nodes != shards.n_nodes:
         raise InputError(f"the network has {network.n_nodes} nodes but the data {shards.n_nodes}; make them equal.")
-    positions = range(len(shards.blocks))
+    known = list(enumerate(scatters or [None] * len(shards.blocks)))
 
-    def over_nodes(part: NodePart) -> np.ndarray:
-        parts = np.stack([part(shards, position) for position in positions])
+    def total_deviations(centring: Centring) -> np.ndarray:
+        parts = np.stack([one.deviations(centring) if one else deviations(shards, at, centring) for at, one in known])
         # All nodes must centre about the same point: where means are large, even the last digits of a mean matter.
         return np.asarray(shards.n_nodes * network.same_bits(network.common_mean(parts))[0])
 
     fills = missing_policy(missing) == "mean"
-    first = np.stack([count_and_sum(shards, position, fills) for position in positions])
+    first = np.stack([one.count_and_sum() if one else count_and_sum(shards, at, fills) for at, one in known])
     lost = np.array([[_lost_digits(one, shards.n_features, scale)] for one in first])
     pooled, agreed = network.common_mean_and_maximum(first, lost)
     # A maximum has the same bits at all nodes, so either all or none of them make the second average.
     precise = bool(agreed[0, 0] <= MOST_LOST)
     pooled = shards.n_nodes * network.same_bits(pooled)[0]
-    return moments_by_sums(over_nodes, shards, pooled, precise, scale=scale, missing=missing)
+    return moments_by_sums(total_deviations, shards, pooled, precise, scale=scale, missing=missing)
 
 
 def moments_by_sums(
-    over_nodes: Callable[[NodePart], np.ndarray],
+    total_deviations: TotalDeviations,
     columns: Columns,
     pooled: np.ndarray,
     precise: bool | None = None,
@@ -532,7 +628,7 @@ def moments_by_sums(
         precise = _lost_digits(pooled, d, scale) <= MOST_LOST
     if not precise:
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported by column below
-            sums, squares = over_nodes(partial(deviations, centring=Centring(mean, fills=n_missing > 0)))
+            sums, squares = total_deviations(Centring(mean, fills=n_missing > 0))
         about = Moments(n_samples, mean, squares, n_missing=n_missing)
     return moments_about(about, sums, observed, columns, scale=scale, whole=whole)
 
@@ -549,12 +645,11 @@ def _lost_digits(summary: np.ndarray, d: int, scale: Scaling) -> float:
     if scale:
         squares, centred = squares[squares > 0], centred[squares > 0]
     else:
-        # `fsum` rounds once, so it gives the same bits on every processor.
-        squares, centred = np.array([[fsum(squares)], [fsum(centred)]])
+        squares, centred = np.array([[squares.sum()], [centred.sum()]])
     return float(np.max(np.where(centred > 0, squares / centred, np.inf), initial=1.0))
 
 
 def own_moments(shards: Partition, *, scale: Scaling, missing: Missing) -> Moments:
     """Moments of the columns of one node that has all their samples, without messages."""
     first = count_and_sum(shards, 0, missing_policy(missing) == "mean")
-    return moments_by_sums(lambda part: part(shards, 0), shards, first, scale=scale, missing=missing, whole=False)
+    return moments_by_sums(partial(deviations, shards, 0), shards, first, scale=scale, missing=missing, whole=False)

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -341,26 +341,26 @@ class MatrixSource:
     # Location of an entry (row, column) in its file, for messages; None if there is no file.
     place: Callable[[int, int], str | None] | None = None
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int]:
         return tuple(self.matrix.shape)
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype:
         dtype: np.dtype = self.matrix.dtype if self.device is None else numpy_dtype(self.matrix)
         return dtype
 
-    @property
+    @cached_property
     def device(self) -> Any:
         """Device of a tensor; None for NumPy and scipy."""
         is_numpy = isinstance(self.matrix, np.ndarray) or scipy.sparse.issparse(self.matrix)
         return None if is_numpy else self.matrix.device
 
-    @property
+    @cached_property
     def n_stored(self) -> int | None:
         return int(self.matrix.nnz) if scipy.sparse.issparse(self.matrix) else None
 
-    @property
+    @cached_property
     def in_memory(self) -> bool:
         return not is_mapped(self.matrix)
 
@@ -624,7 +624,7 @@ class FrameColumns:
     def of(cls, X: Any, where: str) -> FrameColumns:
         return cls(as_narwhals(X, where), where)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(str(name) for name in self.frame.columns)
 

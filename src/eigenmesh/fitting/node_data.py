@@ -268,15 +268,37 @@ class NodeData(Data):
         """One average for the moments, two if means are large; then the covariances, without messages."""
         place = self._place(request.device, network)
         shards = self.shards.moved(place)
-        moments = self._moments(shards, network, request)
+        scatters = self._scatters(shards, choice, request)
+        moments = self._moments(shards, network, request, scatters)
         warn_of_columns(self.shards, moments)
-        return Measurement(moments, self._covariance(shards, moments, choice, place))
+        return Measurement(moments, self._covariance(shards, moments, choice, place, scatters))
+
+    def _scatters(self, shards: data.Partition, choice: data.Choice, request: Request) -> list[data.Scatter | None]:
+        """One pass over the rows of each node whose moments and covariance follow from it."""
+        # What counts as the mean is only known after a first pass.
+        kinds = choice.each if request.missing == "error" else ()
+        pairs = enumerate(zip(shards.blocks, kinds, strict=False))
+        return [data.Scatter(shards, at) if data.is_one_pass(block, kind) else None for at, (block, kind) in pairs]
+
+    def _moments(
+        self, shards: data.Partition, network: Network, request: Request, scatters: Sequence[data.Scatter | None]
+    ) -> data.Moments:
+        if network.integers:
+            found = pooled(network, shards, request, squares=True)
+            return found.moments(shards, request.scale, data.MOST_ROUNDED)
+        how: Any = {"scale": request.scale, "missing": request.missing, "scatters": scatters}
+        return data.pooled_moments(shards, network, **how)
 
     def _covariance(
-        self, shards: data.Partition, moments: data.Moments, choice: data.Choice, place: data.Place
+        self,
+        shards: data.Partition,
+        moments: data.Moments,
+        choice: data.Choice,
+        place: data.Place,
+        scatters: Sequence[data.Scatter | None],
     ) -> data.Covariance:
         if choice.each:
-            return data.covariance_of_each(shards, moments, choice.each, place)
+            return data.covariance_of_each(shards, moments, choice.each, place, scatters)
         return data.build_covariance(shards, moments, kind=choice.kind, xp=place.xp, device=place.device)
 
     def sum_up(self, network: Network, request: Request) -> Measurement | None:
@@ -291,12 +313,6 @@ class NodeData(Data):
         warn_of_columns(shards, moments)
         place = self._place(request.device, network)
         return Measurement(moments, known_covariance(found.scaled(moments.scale), found.error(moments.scale), place))
-
-    def _moments(self, shards: data.Partition, network: Network, request: Request) -> data.Moments:
-        if network.integers:
-            found = pooled(network, shards, request, squares=True)
-            return found.moments(shards, request.scale, data.MOST_ROUNDED)
-        return data.pooled_moments(shards, network, scale=request.scale, missing=request.missing)
 
     def _place(self, device: str | None, network: Network | None = None) -> data.Place:
         return place_of(device, self.shards.device, self.transport, network)

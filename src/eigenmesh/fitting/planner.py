@@ -14,7 +14,7 @@ from scipy import sparse
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import ITEM_BYTES
 from eigenmesh.averaging import AllReduce, Average, Averaging, IntegerAverage, Integers, PushSumAverage, Tree, name_of
-from eigenmesh.data import HOST, Covariance, CovarianceKind, Formed, Moments, Partition, Shards
+from eigenmesh.data import HOST, Covariance, CovarianceKind, Formed, Moments, Partition, Scatter, Shards
 from eigenmesh.errors import DataError, EigenmeshError
 from eigenmesh.events import EventLog, Planned, Record, on_record
 from eigenmesh.fitting import networks as net
@@ -165,8 +165,10 @@ class _Recorded(NodeData):
         self.networks.append(net.recording(self.weights, averaging))
         return self.networks[-1]
 
-    def _moments(self, shards: Partition, network: Network, request: Request) -> Moments:
-        return self.known or super()._moments(shards, network, request)
+    def _moments(
+        self, shards: Partition, network: Network, request: Request, scatters: Sequence[Scatter | None]
+    ) -> Moments:
+        return self.known or super()._moments(shards, network, request, scatters)
 
 
 def rehearse(

@@ -48,11 +48,13 @@ def eccentricities(matrix: np.ndarray | sparse.csr_array) -> np.ndarray:
     graphs, and one per node on random graphs. On large networks the work is limited, and the result is the upper
     bounds.
     """
+    n_nodes = matrix.shape[0]
     # Row j has the nodes that node j sends to.
+    if isinstance(matrix, np.ndarray) and n_nodes <= DENSE_NODES:
+        return _eccentricities_of_dense(matrix.T != 0)
     links = sparse.csr_array(matrix.T != 0, dtype=np.float64)
-    n_nodes = links.shape[0]
     if n_nodes <= DENSE_NODES or int(np.diff(links.indptr).min()) * DENSE_SHARE >= n_nodes:
-        return _eccentricities_of_dense(links)
+        return _eccentricities_of_dense((links != 0).toarray())
     from scipy.sparse import csgraph
 
     n_components, _ = csgraph.connected_components(links, connection="strong")
@@ -78,11 +80,11 @@ def _not_connected(n_nodes: int, n_components: int) -> GraphError:
     return GraphError(f"the non-zero weights leave the {n_nodes} nodes in {n_components} components; connect them.")
 
 
-def _eccentricities_of_dense(links: sparse.csr_array) -> np.ndarray:
+def _eccentricities_of_dense(links: np.ndarray) -> np.ndarray:
     """Eccentricities by matrix products, (M, M) -> (M,), for short paths: with large degrees or few nodes."""
-    n_nodes = links.shape[0]
-    step = (links + sparse.eye_array(n_nodes)).astype(bool).astype(np.float32).toarray()
+    n_nodes = len(links)
     reached = np.eye(n_nodes, dtype=np.float32)
+    step = np.maximum(links.astype(np.float32), reached)
     farthest = np.zeros(n_nodes, dtype=int)
     while not (complete := reached.all(axis=1)).all():
         farthest += ~complete

@@ -14,7 +14,7 @@ import numpy as np
 
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import Averaging, LinearRound
-from eigenmesh.data import Choice, Covariance, Moments, OneByOne, Partition, Place, build_covariance
+from eigenmesh.data import Choice, Covariance, Moments, OneByOne, Partition, Place, Scatter, build_covariance
 from eigenmesh.errors import DeadlineError, TransportError
 from eigenmesh.events import Ended, Entry, EventLog, Listener, Record, on_record
 from eigenmesh.fitting import NodeData, Request, fit, prepare
@@ -261,7 +261,13 @@ class TimedData(NodeData):
         self.networks.append(network)
         return network
 
-    def _covariance(self, shards: Partition, moments: Moments, choice: Choice, place: Place) -> Covariance:
+    def _scatters(self, shards: Partition, choice: Choice, request: Request) -> list[Scatter | None]:
+        # Covariances are made one by one, after the moments.
+        return []
+
+    def _covariance(
+        self, shards: Partition, moments: Moments, choice: Choice, place: Place, scatters: Sequence[Scatter | None]
+    ) -> Covariance:
         # One covariance per node, so that each can be timed.
         began, timed = time.perf_counter(), self.networks[-1]
         pairs = zip(shards.ids, choice.each, strict=True)
