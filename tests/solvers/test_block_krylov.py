@@ -249,7 +249,7 @@ def test_a_warm_start_saves_products():
 def test_checks_cost_nothing_but_one_exchange_in_a_complete_space(d, exchanges):
     problem = make_problem(paper_spectrum(d, 5, 0.9), n_nodes=8, topology="cycle")
     result = run(BlockKrylov(), problem.covariance(), problem.network, 5)
-    assert result.traffic_by_phase["checks"].rounds == exchanges * problem.network.flood_rounds
+    assert result.traffic_by_phase["checks"].rounds == exchanges * problem.network.average.rounds
     assert result.traffic_by_phase["iterations"].rounds == result.iterations * problem.network.average.rounds
 
 
