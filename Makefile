@@ -42,7 +42,8 @@ format: $(VENV)/.dev ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.dev ## HTML pages in docs/_build, warnings are errors
+docs: $(VENV)/.dev ## HTML pages in docs/_build, with the pictures that take seconds; warnings are errors
+	$(BIN)/python tools/pictures.py
 	rm -rf docs/api/classes
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	$(BIN)/python tools/check_docs.py docs/_build/html

@@ -110,6 +110,11 @@ def outputs(text: str) -> list[tuple[Block, str]]:
     return result
 
 
+def program_of(text: str) -> str:
+    """All code of a page that runs, as one program."""
+    return "\n".join(block.body for block in blocks(text) if block.language == "python" and not block.not_run)
+
+
 def refreshed(text: str) -> str:
     """The text of a page with current output."""
     for block, printed in reversed(outputs(text)):

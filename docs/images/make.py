@@ -1,11 +1,12 @@
 """Make the picture of the README: five hospitals find the components of all their patients, and none shows a patient.
 
-Run it with ``python docs/images/make.py``. The samples are those of the Wisconsin breast cancer data in scikit-learn,
-split so that hospitals differ: the first treats the smallest tumours, the last the largest.
+``python docs/images/make.py FOLDER`` writes it there. The samples are those of the Wisconsin breast cancer data in
+scikit-learn, split so that hospitals differ: the first treats the smallest tumours, the last the largest.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -16,7 +17,7 @@ from sklearn.decomposition import PCA
 
 from eigenmesh import DecentralizedPCA
 
-PICTURE = Path(__file__).with_name("hospitals.png")
+NAME = "hospitals.png"
 HOSPITALS = {"Aas": 60, "Bryn": 90, "Dal": 110, "Eik": 139, "Fure": 170}
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")
 K = 3
@@ -63,10 +64,11 @@ def main() -> None:
     right.set(xlabel="component", xticks=numbers, xlim=(0.5, K + 0.5), ylim=(1e-20, 1e-4))
     right.set_title("Sine of the angle to the true component", fontsize=10)
     right.legend(fontsize=7, loc="lower right", frameon=False)
-    plt.savefig(PICTURE, dpi=110)
-    with Image.open(PICTURE) as picture:
+    path = Path(sys.argv[1]) / NAME
+    plt.savefig(path, dpi=110)
+    with Image.open(path) as picture:
         small = picture.convert("RGB").quantize(64)
-    small.save(PICTURE, optimize=True)
+    small.save(path, optimize=True)
     print(pca.n_nodes_, pca.traffic_.rounds, pca.certificate_.error_bounds, true)
 
 

@@ -1,16 +1,17 @@
 """Draw the moving picture of the page on the method: seven nodes average their numbers over a tree in four rounds.
 
-Run it with ``python docs/images/make_tree.py``. The result is plain SVG with CSS. It is put into the page itself, so
-its colours are those of the page, light or dark. It halts under the pointer, and does not move for readers who have
-asked their system for less motion.
+``python docs/images/make_tree.py FOLDER`` writes it there. The result is plain SVG with CSS. It is put into the page
+itself, so its colours are those of the page, light or dark. It halts under the pointer, and does not move for readers
+who have asked their system for less motion.
 """
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 from pathlib import Path
 
-PICTURE = Path(__file__).with_name("tree.svg")
+NAME = "tree.svg"
 PLACES = [(320, 48), (170, 148), (470, 148), (90, 248), (250, 248), (390, 248), (550, 248)]
 PARENTS = {1: 0, 2: 0, 3: 1, 4: 1, 5: 2, 6: 2}
 OWN = [7, 6, 2, 4, 8, 3, 5]
@@ -124,4 +125,4 @@ def picture() -> str:
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(picture(), encoding="utf-8")
+    (Path(sys.argv[1]) / NAME).write_text(picture(), encoding="utf-8")

@@ -1,5 +1,6 @@
 """Names in pictures differ, and none lies on another."""
 
+import matplotlib.legend
 import numpy as np
 import pytest
 
@@ -39,7 +40,7 @@ def biplot():
     rng = np.random.default_rng(0)
     components = np.linalg.qr(rng.standard_normal((30, 2)))[0].T
     nodes = [f"university hospital number {number % 12:02d} of the north" for number in range(300)]
-    return scores_picture(rng.standard_normal((300, 2)), nodes, components, LONG, most=30)
+    return scores_picture(rng.standard_normal((300, 2)), nodes, loadings=components, names=LONG, most=30)
 
 
 PICTURES = {
@@ -58,6 +59,6 @@ def test_thirty_long_names_do_not_lie_on_each_other(name, dpi):
     names = [one for one in figure.findobj(lambda artist: artist.get_gid() == MOVABLE) if one.get_visible()]
     assert len(names) >= {"biplot": 15, "ring": 30, "random graph": 25}[name]
     boxes = [one.get_window_extent() for one in names]
-    boxes += [legend.get_window_extent() for legend in figure.legends]
+    boxes += [legend.get_window_extent() for legend in figure.findobj(matplotlib.legend.Legend)]
     assert not any(one.overlaps(other) for at, one in enumerate(boxes) for other in boxes[:at])
     assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)

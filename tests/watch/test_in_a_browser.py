@@ -257,6 +257,29 @@ def test_the_true_error_is_drawn_as_a_sine_like_the_target(browser, tmp_path):
         assert len(heights) == 5
 
 
+def test_several_fits_are_in_one_plot_against_seconds(browser, tmp_path):
+    entries = []
+    for number, solver in enumerate(("block-krylov", "asynchronous", "deadlines")):
+        entries.append(Entry(0.5, Started(solver, "tree", ("a", "b"), (("a", "b"),), 9, 1, 1e-3, 100)))
+        points = [(n * (number + 1.0), Record(n, 10 * n, n, n, n, error=10.0 ** (-2 * n))) for n in range(1, 6)]
+        entries += [Entry(*point) for point in points]
+        entries.append(Entry(6.0 * (number + 1), Ended("done", True)))
+    path = tmp_path / "run.html"
+    path.write_text(report_page("Three solvers", entries))
+    with opened(browser, path.as_uri()) as page:
+        assert page.get_attribute("[data-axis=seconds]", "aria-pressed") == "true"
+        assert page.locator("#chart polyline").count() == 3
+        named = page.inner_text("#chart-legend")
+        assert all(words in named for words in ("true error", "block-krylov", "asynchronous", "deadlines", "target"))
+        ends = [float(one.get_attribute("points").split()[-1].split(",")[0]) for one in page.locator("polyline").all()]
+        assert ends == sorted(ends)
+        page.click("text=rounds")
+        ends = [one.get_attribute("points").split()[-1].split(",")[0] for one in page.locator("polyline").all()]
+        assert page.get_attribute("[data-axis=rounds]", "aria-pressed") == "true"
+        assert len(set(ends)) == 1
+        no_serious_finding(page)
+
+
 def is_neighbour(entry):
     return isinstance(entry.event, NeighbourStatus)
 

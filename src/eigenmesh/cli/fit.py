@@ -30,12 +30,14 @@ def fit(
     where: options.Where,
     batches: options.Stream,
     method: options.Method,
+    view: options.PictureView,
     partition: options.Partition = "samples",
     transport: options.TransportName = None,
     seed: options.DrawnSeed = None,
     out: options.ArraysFile = None,
     json_file: options.NumbersFile = None,
-    plot: options.PictureFile = None,
+    plot: options.ResultFile = None,
+    plot_network: options.NetworkFile = None,
     events: options.EventsFile = None,
     report: options.ReportFile = None,
     quiet: options.Quiet = False,
@@ -53,7 +55,7 @@ def fit(
 
     - `eigenmesh fit digits -k 3 --plot digits.png --report digits.html`
 
-    - `eigenmesh fit patients.csv --table label_column=site --split label --scale`
+    - `eigenmesh fit patients.csv --table label_column=site --split label --scale --plot patients.png --plot-ellipses`
 
     - `eigenmesh fit a.csv b.csv c.csv --topology links.txt --json -`
 
@@ -64,7 +66,7 @@ def fit(
     - `eigenmesh fit months/ --stream --nodes 8 --forgetting 0.99`
     """
     messages = Messages.of(quiet, machine_output=json_file == STANDARD_OUTPUT)
-    outputs = Outputs(out, json_file, plot, events, report)
+    outputs = Outputs(out, json_file, plot, events, report, plot_network, view)
     outputs.check(data)
     if transport is None and outputs.has_rank:
         raise InputError("{rank} in the name of an output needs nodes that are processes or threads; add --transport.")

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from eigenmesh.cli.output import View
 from eigenmesh.data import READERS, TableOptions
 from eigenmesh.errors import InputError
 from eigenmesh.fitting import Costs
@@ -128,6 +129,12 @@ NumbersFile = Annotated[
     str | None, option(OUTPUT, "FILE|-", "Write certificate, cost and settings; - to print.", "--json")
 ]
 PictureFile = Annotated[Path | None, option(OUTPUT, "FILE", "Draw a picture: .png, .svg, .pdf.", "--plot")]
+ResultFile = Annotated[
+    Path | None, option(OUTPUT, "FILE", "Draw scree, scores and loadings: .png, .svg, .pdf.", "--plot")
+]
+NetworkFile = Annotated[
+    Path | None, option(OUTPUT, "FILE", "Draw network and convergence: .png, .svg, .pdf.", "--plot-network")
+]
 EventsFile = Annotated[Path | None, option(OUTPUT, "FILE.jsonl", "Write all events; watch shows them.", "--events")]
 ReportFile = Annotated[Path | None, option(OUTPUT, "FILE.html", "Write a page that shows the whole run.", "--report")]
 AsJson = Annotated[bool, option(OUTPUT, None, "Print the results as JSON instead.", "--json")]
@@ -310,7 +317,25 @@ def read_stream(
     return None
 
 
+def read_view(
+    plot_components: Annotated[
+        str | None, option(OUTPUT, "A,B", "The components of the scores in --plot, 1,2 by default.")
+    ] = None,
+    plot_ellipses: Annotated[
+        bool, option(OUTPUT, None, "In --plot, an ellipse around each group of samples.", "--plot-ellipses")
+    ] = False,
+) -> View:
+    """What a picture of scores shows."""
+    if plot_components is None:
+        return View(ellipses=plot_ellipses)
+    numbers = [part.strip() for part in plot_components.split(",")]
+    if len(set(numbers)) != 2 or len(numbers) != 2 or not all(one.isdecimal() and int(one) for one in numbers):
+        raise InputError(f"--plot-components {plot_components} must be two different numbers from 1 on, such as 1,3.")
+    return View((int(numbers[0]), int(numbers[1])), plot_ellipses)
+
+
 Table = Annotated[TableOptions, read_table_options]
 Where = Annotated[dict[str, Any], read_where]
 Method = Annotated[dict[str, Any], read_method]
 Stream = Annotated[dict[str, Any] | None, read_stream]
+PictureView = Annotated[View, read_view]

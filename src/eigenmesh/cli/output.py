@@ -8,14 +8,15 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy
 
 from eigenmesh import __version__
+from eigenmesh.arrays import to_numpy
 from eigenmesh.atomic_write import require_writable, save_json, save_text
 from eigenmesh.cli.messages import Messages
 from eigenmesh.data import FeatureShards
@@ -25,7 +26,7 @@ from eigenmesh.fitting import Fit, NodeData, model_of
 from eigenmesh.fitting.problem import RANK, has_rank, with_rank
 from eigenmesh.graphs import Weights
 from eigenmesh.model import Model, write_model
-from eigenmesh.report.pictures import describe_network, require_picture, run_picture, save_picture
+from eigenmesh.report.pictures import describe_network, require_picture, result_picture, run_picture, save_picture
 from eigenmesh.transports import Transport
 
 STANDARD_OUTPUT = "-"
@@ -33,6 +34,8 @@ STANDARD_OUTPUT = "-"
 IMAGE_SHAPES = {"digits": (8, 8), "mnist": (28, 28), "cifar10": (32, 32)}
 # Limits that keep a report below a megabyte.
 MOST_COMPONENTS, MOST_LOADINGS, MOST_POINTS = 12, 10, 1500
+# Most samples of a picture, which is larger.
+MOST_DRAWN = 6000
 
 
 def make_folder(folder: Path) -> Path:
@@ -60,34 +63,65 @@ def require_report(path: Path) -> Path:
     return require_writable(path)
 
 
+class View(NamedTuple):
+    """What a picture of scores shows: which two components, and whether groups have ellipses."""
+
+    components: tuple[int, int] = (1, 2)
+    ellipses: bool = False
+
+    def among(self, n_components: int, messages: Messages) -> View:
+        """The same if so many components were fitted; with a warning, the first two if not."""
+        if n_components < 2 or max(self.components) <= n_components:
+            return self
+        few = f"--plot-components {','.join(map(str, self.components))}, but there are {n_components} components"
+        messages.alert(f"note: {few}; the picture shows the first two.", style="yellow")
+        return self._replace(components=(1, 2))
+
+
+FIRST_TWO = View()
+
+
 @dataclass(frozen=True)
 class Outputs:
-    """Where a fit writes the model, the numbers, the picture, the events and the report; None for no such file."""
+    """Where a fit writes the model, the numbers, the picture, the events, the report, and a picture of its network.
+
+    None for no such file. ``view`` is what the picture shows.
+    """
 
     model: Path | None
     numbers: str | None
     picture: Path | None
     events: Path | None
     report: Path | None = None
+    network: Path | None = None
+    view: View = FIRST_TWO
 
     def check(self, inputs: Sequence[str]) -> None:
         """Raise now if any file could not be written later, or would overwrite another output or an input."""
         if self.model is not None and self.model.suffix.lower() != ".npz":
             raise InputError(f"--out {self.model} must end in .npz.")
-        require_apart([Path(name) for name in astuple(self) if name not in (None, STANDARD_OUTPUT)], inputs)
-        if self.picture is not None:
-            require_picture(self.picture)
+        require_apart([Path(name) for name in self.files.values() if name not in (None, STANDARD_OUTPUT)], inputs)
+        for picture in filter(None, (self.picture, self.network)):
+            require_picture(picture)
         if self.report is not None:
             require_report(self.report)
 
     @property
+    def files(self) -> dict[str, Any]:
+        """The file of each field that has one, or None."""
+        return {name: value for name, value in vars(self).items() if name != "view"}
+
+    @property
     def has_rank(self) -> bool:
-        return any(has_rank(str(name)) for name in astuple(self))
+        return any(has_rank(str(name)) for name in self.files.values())
 
     def of_rank(self, rank: int) -> Outputs:
         """The files that one node writes: files with {rank} in their name, and at node 0 all others too."""
-        own = [name if has_rank(str(name)) or rank == 0 else None for name in astuple(self)]
-        return Outputs(*(None if name is None else type(name)(with_rank(str(name), rank)) for name in own))
+        own = {name: file if has_rank(str(file)) or rank == 0 else None for name, file in self.files.items()}
+        named: dict[str, Any] = {
+            name: None if file is None else type(file)(with_rank(str(file), rank)) for name, file in own.items()
+        }
+        return replace(self, **named)
 
     def finish(
         self,
@@ -113,21 +147,20 @@ class Outputs:
         if self.numbers not in (None, STANDARD_OUTPUT):
             save_json(self.numbers, numbers)
             written.append(Path(self.numbers))
+        heading = f"{title}: {fitted.moments.n_samples:,} samples at {result.n_nodes} nodes"
         if self.picture is not None:
-            figure = run_picture(
-                cast(Weights, fitted.weights),
-                replace(result, components=fitted.components),
-                fitted.request.tol,
-                title=f"{title}: {fitted.moments.n_samples:,} samples at {result.n_nodes} nodes",
-                names=fitted.facts.node_names,
-                image_shape=shape,
-                total_variance=fitted.total_variance,
-            )
+            scores, labels = (None, None) if data is None else shown_scores(fitted, data, MOST_DRAWN)
+            view = self.view.among(len(model.components), messages)
+            figure = picture_of(model, view, scores, labels, shape, heading)
             written.append(save_picture(figure, self.picture))
+        if self.network is not None:
+            names, weights = fitted.facts.node_names, cast(Weights, fitted.weights)
+            figure = run_picture(weights, result, fitted.request.tol, title=heading, names=names)
+            written.append(save_picture(figure, self.network))
         if self.report is not None:
             found = components_of(model, result.certificate.error_bounds.tolist(), shape)
             if data is not None and data.transport is None and len(result.components) >= 2:
-                found["scores"] = _scores(fitted, data)
+                found["scores"] = _points(fitted, data)
             # A seed that was drawn has to be given to repeat the fit.
             drawn = [] if fitted.request.seed is not None else ["--seed", str(result.seed)]
             written.append(save_page(self.report, title, entries, drawn, components=found, facts=facts))
@@ -203,16 +236,50 @@ def components_of(model: Model, bounds: Sequence[float], shape: tuple[int, int] 
     return {**found, "loadings": [[(names[at], float(one[at])) for at in order] for one, order in pairs]}
 
 
-def _scores(fitted: Fit, data: NodeData) -> dict[str, Any]:
-    """Scores of some samples of every node on the first two components."""
+def picture_of(
+    model: Model,
+    view: View,
+    scores: np.ndarray | None,
+    labels: Any,
+    shape: tuple[int, int] | None = None,
+    title: str = "",
+) -> Any:
+    """The picture of a model and of some scores."""
+    more: dict[str, Any] = {"components": view.components, "ellipses": view.ellipses, "image_shape": shape}
+    shares, names = model.explained_variance_ratio, model.feature_names
+    return result_picture(shares, model.components, names, scores=scores, labels=labels, title=title, **more)
+
+
+def shown_scores(fitted: Fit, data: NodeData, most: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Scores (n, K) of about ``most`` samples of the nodes in this process, evenly spread, and the group of each.
+
+    The groups are the labels of the samples, or else their nodes if these have names.
+    """
     shards, moments = data.shards, fitted.moments
-    names = fitted.facts.node_names or tuple(str(node) for node in range(shards.n_nodes))
-    each, points = max(1, MOST_POINTS // shards.n_nodes), []
-    for node, block in enumerate(shards.blocks):
-        every = max(1, -(-block.n_rows // each))
-        rows = block.read(slice(0, block.n_rows, every))
-        rows = np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows, dtype=float)
+    if fitted.scores is not None:
+        every = max(1, -(-len(fitted.scores) // most))
+        return fitted.scores[::every], None if data.labels is None else data.labels[::every]
+    each, scores, groups = max(1, most // len(shards.blocks)), [], []
+    for node, block in zip(shards.ids, shards.blocks, strict=True):
+        chosen = block.thinned(min(each, block.n_rows))
+        rows = chosen.read(slice(0, chosen.n_rows))
+        rows = to_numpy(rows.toarray() if hasattr(rows, "toarray") else rows).astype(float)
         centred = np.nan_to_num(rows - moments.mean)
-        projected = (centred if moments.scale is None else centred / moments.scale) @ fitted.result.components[:2].T
-        points += [[float(f"{x:.4g}"), float(f"{y:.4g}"), node] for x, y in projected]
-    return {"nodes": names, "points": points}
+        scores.append((centred if moments.scale is None else centred / moments.scale) @ fitted.components.T)
+        name = str(node) if shards.node_names is None else shards.node_names[node]
+        groups.append(np.full(len(rows), name) if data.labels is None else data.labels[chosen.rows])
+    named = data.labels is not None or shards.node_names is not None
+    return np.concatenate(scores), np.concatenate(groups) if named else None
+
+
+def _points(fitted: Fit, data: NodeData) -> dict[str, Any]:
+    """Scores of some samples of every node on the first two components."""
+    shards = data.shards
+    names = list(shards.node_names or map(str, range(shards.n_nodes)))
+    points = []
+    for node in shards.ids if fitted.scores is None else shards.ids[:1]:
+        own = replace(data, shards=shards.take([node])) if fitted.scores is None else data
+        scores, _ = shown_scores(fitted, own, max(1, MOST_POINTS // shards.n_nodes))
+        points += [[float(f"{x:.4g}"), float(f"{y:.4g}"), node] for x, y in scores[:, :2]]
+    # Where columns are split, a sample is at all nodes.
+    return {"nodes": names if fitted.scores is None else ["all nodes"], "points": points}

@@ -11,6 +11,7 @@ import numpy as np
 from eigenmesh.atomic_write import require_writable
 from eigenmesh.cli import options
 from eigenmesh.cli.messages import Messages
+from eigenmesh.cli.output import MOST_DRAWN, picture_of, require_apart
 from eigenmesh.data import (
     EIGENVEC,
     H5AD,
@@ -26,6 +27,7 @@ from eigenmesh.data import (
 )
 from eigenmesh.errors import InputError
 from eigenmesh.estimator import SavedModel, load_model
+from eigenmesh.report.pictures import require_picture, save_picture
 
 MODEL_HELP = "A model, from eigenmesh fit --out, a peer's result.npz or DecentralizedPCA.save."
 OUT_HELP = "File for the scores: .npz, .npy, .csv; .eigenvec for a .bed or .pgen; for an .h5ad, a copy that has them."
@@ -43,11 +45,13 @@ def transform(
     model: Annotated[Path, options.option(None, "FILE.npz", MODEL_HELP)],
     out: Annotated[Path, options.option(None, "FILE", OUT_HELP)],
     table: options.Table,
+    view: options.PictureView,
     missing: Annotated[str, options.option(options.DATA, "error|mean|least-squares", MISSING_HELP)] = "error",
     whiten: Annotated[bool, options.option(None, None, WHITEN_HELP, "--whiten")] = False,
     new_samples: Annotated[bool, options.option(None, None, NEW_HELP, "--new-samples")] = False,
     monitor: Annotated[bool, options.option(None, None, MONITOR_HELP, "--monitor")] = False,
     quiet_samples: Annotated[Path | None, options.option(None, "FILE", QUIET_HELP)] = None,
+    plot: options.ResultFile = None,
 ) -> None:
     """Project samples onto saved components: the scores of each sample, one column per component.
 
@@ -57,7 +61,7 @@ def transform(
 
     Examples:
 
-    - `eigenmesh transform patients.csv --model result.npz --out scores.csv`
+    - `eigenmesh transform patients.csv --model result.npz --out scores.csv --plot scores.png`
 
     - `eigenmesh transform samples.npy --model pca.npz --whiten --out scores.npy`
 
@@ -81,6 +85,9 @@ def transform(
     if monitor and out.suffix.lower() not in (".csv", ".npz"):
         raise InputError(f"--out {out} cannot store T2 and SPE; with --monitor choose .csv or .npz.")
     require_writable(out if form in FORMS else scores_file(out))
+    if plot is not None:
+        require_apart([plot], [str(data), str(model), str(out)])
+        require_picture(plot)
     saved = load_model(model, whiten=whiten, missing=cast(Filling, missing))
     for warning in saved.warnings_:
         messages.alert(f"warning: {model}: {warning}.", style="yellow")
@@ -103,6 +110,13 @@ def transform(
         written = [save_h5ad(out, data, saved.model_, scores, table.layer)]
     else:
         written = [save_scores(out, scores, read, table, distances)]
+    if plot is not None:
+        every = max(1, -(-len(scores) // MOST_DRAWN))
+        labels = None if read.labels is None else read.labels[::every]
+        view = view.among(saved.n_components_, messages)
+        title = f"{data.name}: {len(scores):,} samples"
+        figure = picture_of(saved.model_, view, np.asarray(scores)[::every], labels, title=title)
+        written.append(save_picture(figure, plot))
     for line in findings:
         messages.print(line)
     listed = ", ".join(map(str, written))

@@ -668,7 +668,7 @@ def build_covariance(
         For ``choose``.
     xp : namespace or None
         Library of the arrays, NumPy by default.
-    device : device or None
+    device : object or None
         Device of that library.
     """
     place = Place.of(xp, device)

@@ -203,7 +203,8 @@ class NodeData(Data):
     """Samples in this process: of all nodes in a simulation, of one node with a transport.
 
     ``split`` is how the samples were split over the nodes, in words; it must be the same at all nodes. ``name`` and
-    ``topology`` are what users call the data and the network, for tables and pages.
+    ``topology`` are what users call the data and the network, for tables and pages. ``labels`` are those of the rows of
+    the one table that the nodes share, for pictures.
     """
 
     shards: data.Partition
@@ -212,6 +213,7 @@ class NodeData(Data):
     split: str | None = field(default=None, kw_only=True)
     name: str = field(default="", kw_only=True)
     topology: str = field(default="", kw_only=True)
+    labels: np.ndarray | None = field(default=None, kw_only=True)
     sums_up: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -182,7 +182,7 @@ class Spread:
             n_nodes = self.count(source.shape[1] if by_columns else rows)
             shards = self.kind.from_array(source, n_nodes, rule, labels, weights)
         shards = shards if self.transport is None else shards.take([self.transport.rank])
-        return self.over(shards, table.name, str(self.split or DEFAULT_SPLIT))
+        return replace(self.over(shards, table.name, str(self.split or DEFAULT_SPLIT)), labels=table.labels)
 
     def of_parts(self, parts: Any, weights: Any = None, **options: Any) -> NodeData:
         """One node per part.

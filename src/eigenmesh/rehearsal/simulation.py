@@ -314,7 +314,7 @@ def simulate(
                 curve.append((network.clock.max(), record.error))
 
         if isinstance(solver, Asynchronous) and reference is not None:
-            network.watcher = _watcher(network, solver, reference, curve)
+            network.watcher = _watcher(network, solver, reference, curve, listeners)
         log = EventLog(on_record(note), *listeners, clock=lambda: network.elapsed_s)
         result = fit(prepared, events=log, reference=reference).result
     except TransportError as error:
@@ -326,12 +326,22 @@ def simulate(
     return Simulated(result, why, network.elapsed_s, np.array(curve).reshape(-1, 2), traffic.messages, traffic.bytes)
 
 
-def _watcher(network: InVirtualTime, solver: Asynchronous, reference: np.ndarray, curve: list[Any]) -> Any:
+def _watcher(
+    network: InVirtualTime, solver: Asynchronous, reference: np.ndarray, curve: list[Any], listeners: Sequence[Listener]
+) -> Any:
+    """Note the error whenever a node has mixed, and tell the listeners of it once per node on average."""
     errors = np.ones(network.n_nodes)
 
     def watch(node: Any) -> None:
-        if node.is_mixed:
-            errors[node.rank] = mean_error(solver.method.readout(node.current), reference)
-            curve.append((network.time.now, errors.mean()))
+        if not node.is_mixed:
+            return
+        errors[node.rank] = mean_error(solver.method.readout(node.current), reference)
+        curve.append((network.time.now, errors.mean()))
+        turn, rest = divmod(len(curve), network.n_nodes)
+        if not rest:
+            sent = network.traffic
+            counts = sent.rounds, sent.messages, sent.matrices, sent.bytes
+            for listener in listeners:
+                listener(Entry(network.time.now, Record(turn, *counts, error=float(errors.mean()))))
 
     return watch

@@ -144,7 +144,8 @@ def part_names(figure: Figure) -> None:
     figure.draw_without_rendering()
     names: list[Any] = figure.findobj(lambda artist: artist.get_gid() == MOVABLE)
     points = [_around(name) for name in names]
-    taken: list[Any] = [legend.get_window_extent().padded(8) for legend in figure.legends]
+    legends = figure.findobj(matplotlib("legend").Legend)
+    taken: list[Any] = [legend.get_window_extent().padded(8) for legend in legends]
     for at, name in enumerate(names):
         others = points[:at] + points[at + 1 :]
         box = _move_aside(name, taken + others) or _move_aside(name, taken)
@@ -179,117 +180,303 @@ def _move_aside(name: Any, taken: list[Any]) -> Any:
 # Pictures of components: explained variance, loadings and scores; and of the nodes' disagreement and traffic.
 
 
-# Colours that colour-blind readers can distinguish; with the markers, eight nodes need no colour at all.
+# Colours that colour-blind readers can distinguish; with the markers, eight groups need no colour at all.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C6BB1", "#7F7F7F")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 MOST_FEATURES, MOST_LINKS, MOST_COMPONENTS = 12, 20, 6
+# More groups than this are drawn without a legend.
+MOST_GROUPS = 24
+# Share of normal samples that an ellipse holds, and its radius in standard deviations: -2 log(0.05), square root.
+ELLIPSE_SHARE = 0.95
+ELLIPSE_RADIUS = float(np.sqrt(-2 * np.log(1 - ELLIPSE_SHARE)))
 
 
-def scree_picture(shares: np.ndarray) -> Figure:
+def result_picture(
+    shares: np.ndarray,
+    loadings: np.ndarray,
+    names: Sequence[str] | None = None,
+    *,
+    scores: np.ndarray | None = None,
+    labels: Sequence[object] | np.ndarray | None = None,
+    components: Sequence[int] = (1, 2),
+    ellipses: bool = False,
+    image_shape: tuple[int, int] | None = None,
+    title: str = "",
+) -> Figure:
+    """Figure of the result of a fit: explained variance, scores and loadings.
+
+    Parameters
+    ----------
+    shares : array of shape (K,)
+        The share of the variance of each component.
+    loadings : array of shape (K, d)
+        One component per row.
+    names : sequence of str, optional
+        The names of the d features.
+    scores : array of shape (n, K), optional
+        Samples on the components. With one component they are not drawn.
+    labels : sequence of length n, optional
+        The group of each sample, which decides its colour and marker.
+    components : pair of int
+        Which components are the axes of the scores, and whose loadings are drawn, from 1 on.
+    ellipses : bool
+        Draw an ellipse around each group, which would hold 95 % of normally distributed samples.
+    image_shape : pair of int, optional
+        Rows and columns, if each sample is an image. The components are then drawn as images.
+    title : str
+        The heading of the figure.
+    """
+    with_scores = scores is not None and len(loadings) > 1
+    shown = require_components(components, len(loadings), 2) if with_scores else (1, 2)[: len(loadings)]
+    figure = new_figure(11.5, 8.6)
+    if title:
+        figure.suptitle(title, fontsize=TITLE_SIZE + 2)
+    halves: Any = figure.subfigures(2, 1, height_ratios=[5.0, 3.2 if image_shape is None else 2.2])
+    upper, lower = halves
+    if scores is not None and with_scores:
+        left, right = upper.subfigures(1, 2, width_ratios=[1, 1.5])
+        scree_picture(shares, ax=left.subplots())
+        panel = right.subplots()
+        _draw_scores(panel, np.asarray(scores), labels, shown, shares, ellipses)
+        _draw_legend(panel, outside=True)
+    else:
+        scree_picture(shares, ax=upper.subplots())
+    if image_shape is not None:
+        draw_components(lower, loadings, image_shape, shares)
+    else:
+        panels = np.atleast_1d(lower.subplots(1, len(shown)))
+        for number, panel in zip(shown, panels, strict=True):
+            loadings_picture(loadings, names, components=(number,), ax=panel)
+    return figure
+
+
+def require_components(chosen: Sequence[int], there_are: int, wanted: int | None = None) -> tuple[int, ...]:
+    """Raise unless these are distinct components from 1 on, and ``wanted`` of them."""
+    numbers = tuple(chosen)
+    whole = all(isinstance(number, int | np.integer) for number in numbers)
+    if not whole or len(set(numbers)) < len(numbers) or not all(1 <= number <= there_are for number in numbers):
+        raise InputError(f"components = {chosen} must be distinct numbers from 1 to {there_are}; correct them.")
+    if wanted is not None and len(numbers) != wanted:
+        raise InputError(f"components = {chosen} must be {wanted} numbers, such as {tuple(range(1, wanted + 1))}.")
+    return tuple(map(int, numbers))
+
+
+def scree_picture(shares: np.ndarray, *, ax: Axes | None = None) -> Figure:
     """Share of the variance that each component explains, and the cumulative share.
 
     Parameters
     ----------
     shares : array of shape (K,)
         The share of each component.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw, if not in a new figure.
     """
-    figure = new_figure(6.5, 4.2)
-    axes: Axes = figure.subplots()
+    figure, axes = _place(ax, 6.5, 4.2)
     positions = np.arange(1, len(shares) + 1)
     axes.bar(positions, shares, color=COLOURS[0], label="each")
     axes.plot(positions, np.cumsum(shares), "o-", color="0.1", label="together")
     axes.set_xticks(positions if len(positions) <= 20 else positions[:: len(positions) // 10])
     axes.set_ylim(0, 1.03)
     draw_frame(axes, "component", "share of the variance")
-    figure.legend(loc="outside right upper", fontsize=TEXT_SIZE, frameon=False)
-    set_heading(axes, "Explained variance", f"{float(np.sum(shares)):.1%} by {len(shares)} components")
+    axes.yaxis.set_major_formatter(matplotlib("ticker").PercentFormatter(1.0))
+    _draw_legend(axes, outside=False)
+    many = counted(len(shares), "component")
+    set_heading(axes, "Explained variance", f"{float(np.sum(shares)):.1%} by {many}")
     return figure
 
 
-def loadings_picture(components: np.ndarray, names: Sequence[str], most: int = MOST_FEATURES) -> Figure:
-    """The largest loadings of the first components.
+def loadings_picture(
+    loadings: np.ndarray,
+    names: Sequence[str] | None = None,
+    *,
+    components: Sequence[int] | None = None,
+    most: int = MOST_FEATURES,
+    ax: Axes | None = None,
+) -> Figure:
+    """The largest loadings of components.
 
     Parameters
     ----------
-    components : array of shape (K, d)
+    loadings : array of shape (K, d)
         One component per row.
-    names : sequence of str
+    names : sequence of str, optional
         The names of the d features.
+    components : sequence of int, optional
+        Which ones, from 1 on; by default the first six.
     most : int
         How many loadings are shown of each component.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw one component, if not in a new figure.
     """
-    if len(names) != components.shape[1]:
-        raise InputError(f"{len(names)} names for {components.shape[1]} features; give one for each.")
-    shown, names = components[:MOST_COMPONENTS], short_names(names)
-    figure = new_figure(4.2 * min(3, len(shown)), (0.9 + 0.26 * min(most, len(names))) * -(-len(shown) // 3))
-    panels = np.atleast_1d(figure.subplots(-(-len(shown) // 3), min(3, len(shown)), squeeze=False)).ravel()
-    for number, (panel, component) in enumerate(zip(panels, shown, strict=False)):
-        order = np.argsort(-np.abs(component), kind="stable")[:most][::-1]
-        panel.barh(np.arange(len(order)), component[order], color=COLOURS[0])
-        panel.set_yticks(np.arange(len(order)), [names[at] for at in order])
-        draw_frame(panel, "loading", "")
-        panel.axvline(0, color="0.1", linewidth=0.8)
-        panel.set_title(f"Component {number + 1}", loc="left", fontsize=TEXT_SIZE + 1, fontweight="bold")
-    for panel in panels[len(shown) :]:
+    names = _names_of(names, loadings.shape[1])
+    shown = range(1, min(len(loadings), MOST_COMPONENTS) + 1) if components is None else components
+    numbers = require_components(shown, len(loadings), None if ax is None else 1)
+    if ax is not None:
+        _draw_loadings(ax, loadings[numbers[0] - 1], names, most, numbers[0])
+        return _root(ax)
+    columns, rows = min(3, len(numbers)), -(-len(numbers) // 3)
+    figure = new_figure(4.2 * columns, (0.9 + 0.26 * min(most, len(names))) * rows)
+    panels = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
+    for panel, number in zip(panels, numbers, strict=False):
+        _draw_loadings(panel, loadings[number - 1], names, most, number)
+    for panel in panels[len(numbers) :]:
         panel.set_visible(False)
     return figure
 
 
+def _draw_loadings(axes: Axes, component: np.ndarray, names: Sequence[str], most: int, number: int) -> None:
+    """Bars of the largest loadings of a component, the largest at the top."""
+    order = np.argsort(-np.abs(component), kind="stable")[:most][::-1]
+    axes.barh(np.arange(len(order)), component[order], color=COLOURS[0])
+    axes.set_yticks(np.arange(len(order)), short_names([names[at] for at in order]))
+    draw_frame(axes, "loading", "")
+    axes.axvline(0, color="0.1", linewidth=0.8)
+    few = "" if len(order) == len(names) else f": {len(order)} of {len(names):,} loadings"
+    axes.set_title(f"Component {number}{few}", loc="left", fontsize=TEXT_SIZE + 1, fontweight="bold")
+
+
 def scores_picture(
     scores: np.ndarray,
-    nodes: Sequence[str],
-    components: np.ndarray | None = None,
+    labels: Sequence[object] | np.ndarray | None = None,
+    *,
+    components: Sequence[int] = (1, 2),
+    shares: np.ndarray | None = None,
+    ellipses: bool = False,
+    loadings: np.ndarray | None = None,
     names: Sequence[str] | None = None,
     most: int = MOST_FEATURES,
+    ax: Axes | None = None,
 ) -> Figure:
-    """Samples on the first two components, by node. With components and names it is a biplot.
+    """Samples on two components, by group. With loadings it is a biplot.
 
     Parameters
     ----------
     scores : array of shape (n, K)
         The samples on at least two components.
-    nodes : sequence of str
-        The node of each sample.
-    components : array of shape (K, d), optional
+    labels : sequence of length n, optional
+        The group of each sample, such as its site, which decides its colour and marker.
+    components : pair of int
+        Which components are the axes, from 1 on.
+    shares : array of shape (K,), optional
+        The share of the variance of each component, to write on the axes.
+    ellipses : bool
+        Draw an ellipse around each group of three samples or more, which would hold 95 % of normally distributed
+        samples with the mean and covariance of the group.
+    loadings : array of shape (K, d), optional
         The components, for arrows that show the features of largest weight.
     names : sequence of str, optional
         The names of the d features.
     most : int
         How many arrows are drawn.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw, if not in a new figure.
     """
-    if scores.shape[1] < 2:
+    scores = np.asarray(scores)
+    if scores.ndim != 2 or scores.shape[1] < 2:
         raise InputError("a picture of scores needs two components, but there is one; fit at least two.")
-    if len(nodes) != len(scores):
-        raise InputError(f"{len(nodes)} nodes for {len(scores)} samples; give one for each.")
-    figure = new_figure(7.5, 6.0)
-    axes: Axes = figure.subplots()
-    kinds = list(dict.fromkeys(nodes))
-    labels = np.asarray(nodes)
-    for number, (kind, label) in enumerate(zip(kinds, short_names(kinds), strict=True)):
-        rows = scores[labels == kind]
-        style: Any = {"color": COLOURS[number % 8], "markersize": 4, "alpha": 0.6, "markeredgewidth": 0}
-        axes.plot(rows[:, 0], rows[:, 1], MARKERS[(number // 8 + number) % 8], label=label, **style)
-    if components is not None and names is not None:
-        _draw_arrows(axes, scores, components, names, most)
-    draw_frame(axes, "component 1", "component 2")
-    if len(kinds) <= 24:
-        figure.legend(loc="outside right upper", fontsize=TEXT_SIZE, frameon=False, title="node")
-    set_heading(axes, "Samples", f"{len(scores):,} at {len(kinds)} nodes")
+    shown = require_components(components, scores.shape[1], 2)
+    figure, axes = _place(ax, 7.5, 6.0)
+    _draw_scores(axes, scores, labels, shown, shares, ellipses)
+    if loadings is not None:
+        weights = np.asarray(loadings)[[number - 1 for number in shown]].T
+        _draw_arrows(axes, scores[:, [number - 1 for number in shown]], weights, names, most)
+    _draw_legend(axes, outside=ax is None)
     part_names(figure)
     return figure
 
 
-def _draw_arrows(axes: Axes, scores: np.ndarray, components: np.ndarray, names: Sequence[str], most: int) -> None:
-    weights = components[:2].T
+def _draw_scores(
+    axes: Axes,
+    scores: np.ndarray,
+    labels: Sequence[object] | np.ndarray | None,
+    shown: tuple[int, ...],
+    shares: np.ndarray | None,
+    ellipses: bool,
+) -> None:
+    """Points for all samples on the two components shown, and ellipses around groups."""
+    labels = [""] * len(scores) if labels is None else labels
+    if len(labels) != len(scores):
+        raise InputError(f"{len(labels)} labels for {len(scores)} samples; give one for each.")
+    points = scores[:, [number - 1 for number in shown]]
+    texts = np.array([str(label) for label in labels])
+    kinds = list(dict.fromkeys(texts.tolist()))
+    kinds = kinds if kinds == [""] else sorted(kinds, key=_natural)
+    for number, (kind, label) in enumerate(zip(kinds, short_names(kinds), strict=True)):
+        own, colour = points[texts == kind], COLOURS[number % 8]
+        style: Any = {"color": colour, "markersize": 4, "alpha": 0.6, "markeredgewidth": 0}
+        # Names that start with an underscore are not shown in a legend.
+        style["label"] = label if label and len(kinds) <= MOST_GROUPS else f"_{label}"
+        axes.plot(own[:, 0], own[:, 1], MARKERS[(number // 8 + number) % 8], **style)
+        if ellipses and len(own) > 2:
+            axes.plot(*_ellipse(own).T, color=colour, linewidth=1.4)
+    named = [f"component {number}" for number in shown]
+    if shares is not None:
+        named = [f"{name} ({shares[number - 1]:.1%})" for name, number in zip(named, shown, strict=True)]
+    draw_frame(axes, *named)
+    groups = "" if len(kinds) < 2 else f" in {len(kinds)} groups"
+    around = f", ellipses for {ELLIPSE_SHARE:.0%} of each" if ellipses else ""
+    set_heading(axes, "Scores", f"{counted(len(scores), 'sample')}{groups}{around}")
+
+
+def _natural(label: str) -> tuple[int, float, str]:
+    """Order of labels: numbers by size, then words by letters."""
+    try:
+        return 0, float(label), label
+    except ValueError:
+        return 1, 0.0, label
+
+
+def _ellipse(points: np.ndarray) -> np.ndarray:
+    """Outline of the ellipse that holds 95 % of normal samples with the mean and covariance of these: (n, 2)."""
+    values, vectors = np.linalg.eigh(np.cov(points.T))
+    turn = np.linspace(0, 2 * np.pi, 121)
+    circle = np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    outline: np.ndarray = points.mean(axis=0) + ELLIPSE_RADIUS * (circle * np.sqrt(np.maximum(values, 0))) @ vectors.T
+    return outline
+
+
+def _draw_arrows(axes: Axes, points: np.ndarray, weights: np.ndarray, names: Sequence[str] | None, most: int) -> None:
+    """Arrows for the features of largest weight (d, 2) on the two components shown."""
+    names = _names_of(names, len(weights))
     length = np.linalg.norm(weights, axis=1)
     order = np.argsort(-length, kind="stable")[:most]
-    stretch = 0.8 * float(np.abs(scores[:, :2]).max()) / max(float(length[order[0]]), np.finfo(float).tiny)
+    stretch = 0.8 * float(np.abs(points).max()) / max(float(length[order[0]]), np.finfo(float).tiny)
     shown = short_names([names[feature] for feature in order])
     for feature, name in zip(order, shown, strict=True):
         tip = stretch * weights[feature]
         axes.annotate("", tip, (0, 0), arrowprops={"arrowstyle": "->", "color": "0.1"})
         outwards = 4 * tip / max(float(np.linalg.norm(tip)), np.finfo(float).tiny)
         draw_name(axes, name, tip, outwards, fontsize=TEXT_SIZE, bbox=BEHIND_NAMES)
+
+
+def _names_of(names: Sequence[str] | None, d: int) -> Sequence[str]:
+    """The names of d features, or their numbers."""
+    if names is not None and len(names) != d:
+        raise InputError(f"{len(names)} names for {d} features; give one for each.")
+    return [f"feature {number}" for number in range(d)] if names is None else names
+
+
+def _place(ax: Axes | None, width: float, height: float) -> tuple[Figure, Axes]:
+    """The axes of a user and their figure, or a new figure of this size and its axes."""
+    if ax is not None:
+        return _root(ax), ax
+    figure = new_figure(width, height)
+    return figure, figure.subplots()
+
+
+def _root(axes: Axes) -> Figure:
+    """The whole figure that axes belong to, of which they may be in a part."""
+    figure: Any = axes.figure
+    while figure.figure is not figure:
+        figure = figure.figure
+    return figure  # type: ignore[no-any-return]
+
+
+def _draw_legend(axes: Axes, outside: bool) -> None:
+    """A legend, if there is anything to name: to the right of the axes, or where it covers least."""
+    if axes.get_legend_handles_labels()[1]:
+        place: Any = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if outside else {"loc": "best"}
+        axes.legend(fontsize=TEXT_SIZE, frameon=False, **place)
 
 
 def disagreement_picture(node_components: np.ndarray, nodes: Sequence[str] | None = None) -> Figure:
@@ -461,21 +648,14 @@ def _circle_points(positions: np.ndarray) -> float:
     return float(np.clip(0.85 * apart, 2.5, 18.0))
 
 
-# Pictures of a run: error against rounds; with the network and, for images, the components.
+# Pictures of a run: error against rounds, and the network; and components as images.
 
 
 LARGEST_STRIP = 10
 
 
 def run_picture(
-    weights: Weights,
-    result: Result,
-    tol: float,
-    *,
-    title: str = "",
-    names: Sequence[str] | None = None,
-    image_shape: tuple[int, int] | None = None,
-    total_variance: float | None = None,
+    weights: Weights, result: Result, tol: float, *, title: str = "", names: Sequence[str] | None = None
 ) -> Figure:
     """Figure with the network on the left and the convergence on the right.
 
@@ -491,34 +671,25 @@ def run_picture(
         The heading of the figure.
     names : sequence of str, optional
         The names of the nodes.
-    image_shape : pair of int, optional
-        Rows and columns, if each sample is an image. The components are then drawn below.
-    total_variance : float, optional
-        Trace of the covariance, to write each component's share under it.
     """
-    figure = new_figure(11.5, 5.4 if image_shape is None else 7.6)
+    figure = new_figure(11.5, 5.4)
     if title:
         figure.suptitle(title, fontsize=TITLE_SIZE + 2)
-    # matplotlib returns an array of subfigures or a single one; the types do not say which.
-    upper: Any = figure
-    if image_shape is not None:
-        upper, lower = upper.subfigures(2, 1, height_ratios=[5.4, 2.2])
-        draw_components(lower, result, image_shape, total_variance)
-    left, right = upper.subfigures(1, 2, width_ratios=[1, 1.2])
-    draw_network(left.subplots(), weights, names)
-    draw_convergence(right.subplots(), result, tol)
+    parts: Any = figure.subfigures(1, 2, width_ratios=[1, 1.2])
+    draw_network(parts[0].subplots(), weights, names)
+    draw_convergence(parts[1].subplots(), result, tol)
     part_names(figure)
     return figure
 
 
-def draw_components(figure: SubFigure, result: Result, image_shape: tuple[int, int], total: float | None) -> None:
+def draw_components(figure: SubFigure, loadings: np.ndarray, image_shape: tuple[int, int], shares: np.ndarray) -> None:
     """Draw the first components as images: mid-grey is zero, darker is negative, lighter is positive."""
-    n_pixels, n_features = image_shape[0] * image_shape[1], result.components.shape[1]
+    n_pixels, n_features = image_shape[0] * image_shape[1], loadings.shape[1]
     if n_pixels != n_features:
         raise InputError(
             f"image_shape = {image_shape} has {n_pixels} pixels, but components have {n_features}; make them equal."
         )
-    shown = result.components[:LARGEST_STRIP]
+    shown = loadings[:LARGEST_STRIP]
     title = f"Components 1 to {len(shown)} as images" if len(shown) > 1 else "Component 1 as an image"
     title += " (grey: zero, dark: negative, light: positive)"
     figure.suptitle(title, fontsize=TITLE_SIZE, fontweight="bold")
@@ -527,8 +698,7 @@ def draw_components(figure: SubFigure, result: Result, image_shape: tuple[int, i
         largest = float(np.abs(component).max())
         panel.imshow(component.reshape(image_shape), cmap="gray", vmin=-largest, vmax=largest)
         panel.set(xticks=[], yticks=[])
-        share = "" if total is None else f": {result.explained_variance[k] / total:.1%}"
-        panel.set_xlabel(f"{k + 1}{share}", fontsize=TEXT_SIZE)
+        panel.set_xlabel(f"{k + 1}: {shares[k]:.1%}", fontsize=TEXT_SIZE)
 
 
 def convergence_picture(result: Result, tol: float, title: str = "Convergence") -> Figure:

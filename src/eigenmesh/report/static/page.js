@@ -72,7 +72,7 @@ function take(state, event) {
       // A peer that is restarted continues the same fit.
       Object.assign(state, { started: { ...state.started, ...event }, planned: state.next ?? (state.members ? state.planned : null), next: null });
       Object.assign(state, { record: null, curves: noCurves(), certified: null, certificate: null, ended: null, links: new Map() });
-      state.fits.push({ began: event.time_s, solver: event.solver, averaging: event.averaging, record: null, end: "" });
+      state.fits.push({ began: event.time_s, solver: event.solver, averaging: event.averaging, record: null, end: "", curves: state.curves });
       break;
     case "record":
       state.record = event;
@@ -378,6 +378,7 @@ function chart(series, { across, label, target = null, mark = null, log = true, 
 }
 
 let axis = "rounds";
+const DASHES = ["none", "8 4", "2 3", "10 3 2 3"];
 const FAR = 4, LOWEST = -17, FORECAST = { stroke: "var(--soft)", "stroke-dasharray": "1 5", "stroke-linecap": "round" };
 const CURVES = {
   bound: { look: { stroke: "var(--blue)" }, words: "certified bound on sin(angle)" },
@@ -386,7 +387,32 @@ const CURVES = {
   error: { look: { stroke: "var(--ink)", "stroke-dasharray": "2 3" }, words: "true error: root mean square of sin(angle)", value: Math.sqrt },
 };
 
+// Whether a reader has chosen rounds or seconds.
+let chosen = false;
+
+function press(wanted) {
+  axis = wanted;
+  for (const button of document.querySelectorAll("[data-axis]")) button.setAttribute("aria-pressed", String(button.dataset.axis === wanted));
+}
+
+// Several fits in one chart, a line for each: by true error if it is known, against seconds if nobody asks for rounds.
+function drawFitsChart(state) {
+  if (!chosen) press("seconds");
+  const measured = state.fits.filter((one) => one.record);
+  const key = ["error", "bound", "residual"].find((name) => measured.every((one) => one.curves[name].length)) ?? "residual";
+  const { words, value = Number } = CURVES[key];
+  const series = state.fits.map(({ solver, began, curves }, at) => ({
+    look: { stroke: COLOURS[at % COLOURS.length], "stroke-dasharray": DASHES[at % DASHES.length] }, words: solver,
+    points: thinned(curves[key]).map(([rounds, time, size]) => [axis === "rounds" ? rounds : time - began, value(size)]),
+  })).filter((one) => one.points.length);
+  const target = state.started?.tol ?? null;
+  $("chart").replaceChildren(chart(series, { across: axis, label: `${words} against ${axis}, for ${series.map((one) => one.words).join(", ")}; target ${number(target)}`, target }));
+  const goal = target === null ? [] : [sample({ stroke: "var(--green)", "stroke-dasharray": "6 4" }, `target ${number(target)}`)];
+  $("chart-legend").replaceChildren(make("li", {}, `${words}:`), ...series.map((one) => sample(one.look, one.words)), ...goal);
+}
+
 function drawChart(state) {
+  if (several(state)) { drawFitsChart(state); return; }
   const across = ([rounds, time]) => (axis === "rounds" ? rounds : time - (state.started?.time_s ?? state.first));
   const series = Object.entries(CURVES).map(([key, { look, words, value = Number }]) => ({
     look, words, points: thinned(state.curves[key]).map((point) => [across(point), value(point[2])]),
@@ -617,8 +643,8 @@ $("time").addEventListener("input", () => { follows = Number($("time").value) ==
 $("latest").addEventListener("click", () => { follows = true; render(); });
 for (const button of document.querySelectorAll("[data-axis]")) {
   button.addEventListener("click", () => {
-    axis = button.dataset.axis;
-    for (const other of document.querySelectorAll("[data-axis]")) other.setAttribute("aria-pressed", String(other === button));
+    chosen = true;
+    press(button.dataset.axis);
     drawChart(state);
   });
 }
