@@ -10,11 +10,13 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -174,6 +176,18 @@ def test_what_is_fitted_is_float64_for_samples_of_any_dtype(dtype):
     assert {ours.components_.dtype, ours.node_components_.dtype, ours.mean_.dtype} == {np.dtype(np.float64)}
     assert ours.stop_reason_ is StopReason.CONVERGED
     assert ours.transform(samples).dtype == (np.float32 if dtype == "float32" else np.float64)
+
+
+@pytest.mark.parametrize("routed", [False, True], ids=["by name", "metadata routing"])
+def test_searches_pass_the_nodes_of_each_fold_on(routed):
+    X, nodes = sample(), np.arange(len(sample())) % 3
+    with sklearn.config_context(enable_metadata_routing=routed):
+        step = DecentralizedPCA(2, tol=1e-3, random_state=0)
+        step = step.set_fit_request(nodes=True) if routed else step
+        pipeline = make_pipeline(StandardScaler(), step, LogisticRegression())
+        given = {"nodes": nodes} if routed else {"decentralizedpca__nodes": nodes}
+        search = GridSearchCV(pipeline, {"decentralizedpca__n_components": [1, 3]}, cv=2).fit(X, X[:, 0] > 0, **given)
+    assert search.best_estimator_[1].node_names_ == ("0", "1", "2")
 
 
 def test_pipeline_grid_search_clone_pickle_and_set_output(digits):
