@@ -107,9 +107,21 @@ IN_BETWEEN = [
     (seed, 5, False, (Fault("kill", 0.7, "C"), Fault("kill", 4.9 + 0.02 * seed, "D"))) for seed in (12, 13, 23)
 ]
 STARTED_AGAIN = [(seed, 4, True, (Fault("kill", 0.6, "D"), Fault("crash", 4.7, "C", "", 0.2))) for seed in (0, 1)]
+# The site that waits for it has forgotten that it was there, and the one that knows does not wait for it.
+KNOWN_TO_ANOTHER = [
+    (seed, 4, masked, (Fault("kill", 0.6, killed), Fault("crash", 2.5, neighbour, "", 0.2)))
+    for seed, masked, killed, neighbour in (
+        (3, True, "C", "B"),
+        (4, False, "C", "B"),
+        (4, False, "D", "A"),
+        (7, True, "D", "A"),
+    )
+]
 
 
-@pytest.mark.parametrize(("seed", "size", "masked", "faults"), [*NOT_MET, *IN_BETWEEN, *STARTED_AGAIN])
+@pytest.mark.parametrize(
+    ("seed", "size", "masked", "faults"), [*NOT_MET, *IN_BETWEEN, *STARTED_AGAIN, *KNOWN_TO_ANOTHER]
+)
 def test_a_site_that_is_gone_is_not_waited_for_as_one_that_is_still_to_start(monkeypatch, seed, size, masked, faults):
     """It was killed before all neighbours had met it, or between two epochs, or they were started again since."""
     monkeypatch.setitem(WAITS, "join_s", 3600.0)

@@ -143,8 +143,10 @@ def test_too_few_samples_in_all_end_the_run_once_they_are_counted(tmp_path, thre
 
 
 @pytest.mark.slow
-def test_after_a_loss_console_page_and_result_say_what_is_known_about_the_site_that_left(tmp_path, three):
-    four = {**three, "narva": three["oslo"][::-1] + 1.0}
+def test_after_a_loss_console_page_and_result_say_what_is_known_about_the_site_that_left(tmp_path):
+    # Far more columns than a block has, so that several products follow the sum of the moments.
+    rows = np.random.default_rng(4).standard_normal((120, 40)) * np.linspace(6, 1, 40)
+    four = dict(zip(("oslo", "bergen", "voss", "narva"), np.split(rows, [20, 50, 90]), strict=True))
     settings = {"n_components": 2, "on_loss": "continue", "patience_s": 5}
     with Mesh(tmp_path, four, ring(list(four)), **settings) as mesh:
         # It is killed when all know the sum of its moments.

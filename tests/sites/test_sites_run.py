@@ -211,7 +211,7 @@ def test_survivors_finish_with_the_data_that_are_left(tmp_path, alike):
         for name in left:
             assert mesh.numbers(name)["lost_sites"] == ["tromso"]
             assert mesh.numbers(name)["whole"] is False
-            assert "tromso were lost during the run" in mesh.said(name)
+            assert "lost during the run: tromso" in mesh.said(name)
         # The lost site comes back to a run that went on without it: it is told so, and reports nothing as whole.
         assert not (mesh.out("tromso") / "result.npz").exists()
 
@@ -467,5 +467,5 @@ def assert_sent_once(mesh):
         for line in read_audit(mesh.out(name) / "audit.jsonl"):
             if line is not None and line["kind"] == "DATA":
                 sent[line["to"], line["epoch"], line["round"]].add(line["sha256"])
-        assert len(sent) > 10
+        assert len(sent) > max(KILLS)
         assert {len(digests) for digests in sent.values()} == {1}

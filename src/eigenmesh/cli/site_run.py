@@ -153,7 +153,7 @@ def _print_outcome(messages: Messages, outcome: Outcome) -> None:
         messages.print_fit(outcome.fit, loadings=True)
     notes = []
     if outcome.missing:
-        lost = f"{', '.join(outcome.missing)} were lost during the run"
+        lost = f"lost during the run: {', '.join(outcome.missing)}"
         notes.append(f"this is the PCA of {', '.join(outcome.members)} only; {lost}.")
     if outcome.owed:
         fix = "when they are started again, start this site too, so that they can finish"

@@ -227,12 +227,16 @@ class SiteMachine:
             self.outbox.emit(found)
 
     def _check_wait(self, wait: ev.Wait) -> None:
-        lost = [name for name in wait.names if self.epoch.links[name].lost]
-        request, longest = self._request, self.setup.round_s
+        request, links = self._request, self.epoch.links
+        waited = self._clock.now - request.since if request is not None else 0.0
+        lost = [name for name in wait.names if links[name].lost]
+        if not lost and self.setup.on_loss == "continue" and waited > self.setup.patience_s:
+            # A site farther away may wait for one of these. If it was started again, only this site knows of the loss.
+            lost = [link.name for link in links.values() if link.joined and link.lost and not link.finished]
         if lost:
             self._apply(self.agreement.lose(lost))
-        elif wait.names and request is not None and self._clock.now - request.since > longest:
-            text = f"{self.setup.name} waited {longest:g} s for {', '.join(wait.names)} {wait.what}."
+        elif wait.names and waited > self.setup.round_s:
+            text = f"{self.setup.name} waited {self.setup.round_s:g} s for {', '.join(wait.names)} {wait.what}."
             self.outbox.end(DeadlineError(text))
 
     def _begin(self, request: Asked, start: bytes) -> ev.Deliver | None:
