@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports structure bench bench-history bench-exact bench-shapes bench-rounds bench-columns bench-streams bench-masks bench-engines bench-dask bench-daal bench-peers bench-follow bench-page bench-rehearsal bench-gpu attack fuzz faults driver mutations trials clean
+.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports structure bench bench-history bench-exact bench-shapes bench-tables bench-rounds bench-columns bench-streams bench-masks bench-engines bench-dask bench-daal bench-peers bench-follow bench-page bench-rehearsal bench-gpu attack fuzz faults driver mutations trials clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,9 @@ bench-masks: $(VENV)/.dev ## cost of masks: an average at one site, MNIST by dig
 
 bench-shapes: $(VENV)/.dev ## time and memory of fits of many shapes against scikit-learn
 	$(BIN)/python benchmarks/shapes.py
+
+bench-tables: $(VENV)/.dev ## the whole command on text tables against pandas and scikit-learn
+	$(BIN)/python benchmarks/tables.py
 
 bench-engines: $(VENV)/.dev ## an iteration and an average over MPI against the bare exchange, 8 ranks
 	$(BIN)/python benchmarks/engines.py

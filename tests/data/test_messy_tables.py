@@ -162,8 +162,7 @@ def test_columns_whose_names_are_numbers_are_found_by_them(table):
 
 WITH_SEX = "id;sex;bmi\nP1;f;24,5\nP2;m;31,25\nP3;;22\n"
 REFUSED = {
-    "id": ("id,age\nP1,41\nP2,52\n", {}, DataError, r"column 'id' .* 'P1' in line 2; leave it out .*id_column"),
-    "category": (WITH_SEX, {"drop": "id"}, DataError, r"column 'sex' .* 'f' in line 2; .*give its categories"),
+    "id": ("id,age\nP1,41\nP2,52\n", {}, DataError, r"column 'id' .* 'P1' in line 2; give id_column=\"id\""),
     "unknown level": (WITH_SEX, {"drop": "id", "categories": {"sex": ["f", "x"]}}, DataError,
                       r"line 3 of .*a\.csv, column 1 \('sex'\), is 'm', not one of f, x; add the level at all sites"),
     "id twice": ("id,a\nP1,1\nP2,2\nP1,3\n", {"id_column": "id"}, DataError,
@@ -171,7 +170,7 @@ REFUSED = {
     "no such column": (PLAIN, {"drop": "ages"}, DataError, r"has no column 'ages'; its columns are age, bmi"),
     "comma late": ("a;b\n" + "1;2\n" * 60 + "1;2,5\n", {}, DataError, r"'2,5' in line 62; .* give decimal=','"),
     "point beside commas": ("a;b\n1,5;2\n1.234;2\n", {"decimal": ","}, DataError, r"'1\.234' in line 3; .*='\.'"),
-    "latin-1": ("kjønn,a\n1,2\n".encode("latin-1"), {}, UnreadableFileError, r"not UTF-8 .*encoding='latin-1'"),
+    "latin-1": ("kjønn,a\n1,2\n".encode("latin-1"), {}, UnreadableFileError, r"not UTF-8 .*encoding=.latin-1."),
     "all lines short": ("a,b\n1\n2\n", {}, UnreadableFileError, r"line 2 of .* has 1 fields, expected 2"),
     "short line after a blank": ("a,b\n\n1,2\n3\n", {}, UnreadableFileError, r"line 4 of .* has 1 fields, expected 2"),
     "names twice": ("a,a,b\n1,2,3\n", {"drop": "a"}, DataError, r"has 2 columns 'a' \(0, 1\); rename all but one"),
@@ -180,7 +179,8 @@ REFUSED = {
     "one level": (PLAIN, {"categories": {"age": ["41"]}}, InputError, "two levels or more"),
     "both commas": (PLAIN, {"delimiter": ",", "decimal": ","}, InputError, "both ','"),
     "header": (PLAIN, {"header": True}, InputError, "header = True must be one of 'auto', 'yes', 'no'"),
-    "header that is not there": (PLAIN, {"header": "no"}, DataError, "column 0 .* not numeric: 'age' in line 1"),
+    "header that is not there": (PLAIN, {"header": "no"}, DataError,
+                                r"2 columns .* 0 \('age' in line 1\).*header=.yes."),
     "encoding": (PLAIN, {"encoding": "utf-9"}, InputError, "'utf-9' is not known"),
 }  # fmt: skip
 
@@ -285,9 +285,13 @@ class TestSeveralFiles:
 
     def test_a_missing_and_an_additional_column_are_named(self, table):
         paths = [table("a,b,c\n1,2,3\n", "p.csv"), table("c,a\n3,1\n", "q.csv")]
-        with pytest.raises(DataError, match=r"q\.csv lacks column 'b', which .*p\.csv has; add it"):
+        with pytest.raises(
+            DataError, match=r"q\.csv lacks column 'b', which .*p\.csv has; leave it out, columns=\[\"a\", \"c\"\]"
+        ):
             Shards.from_files(paths)
-        with pytest.raises(DataError, match=r"p\.csv has column 'b', which .*q\.csv lacks; leave it out \(drop\)"):
+        with pytest.raises(
+            DataError, match=r"p\.csv has column 'b', which .*q\.csv lacks; leave it out, columns=\[\"c\", \"a\"\]"
+        ):
             Shards.from_files(paths[::-1])
         assert Shards.from_files(paths, drop=["b"][:0], columns=["a", "c"]).feature_names == ("a", "c")
 
@@ -318,7 +322,7 @@ class TestSeveralFiles:
 def test_what_looks_like_an_id_is_a_warning(table, column, values):
     lines = [f"{value},{value % 7},{value / 7}" for value in values]
     path = table("\n".join([f"{column},a,b", *lines]))
-    with pytest.warns(DataWarning, match=f"column '{column}' of .* looks like an id .*\\(drop\\).*\\(id_column\\)"):
+    with pytest.warns(DataWarning, match=f"column '{column}' of .* looks like an id .*drop=.*id_column="):
         read_table(path)
     read_table(path, id_column=column)
 

@@ -101,7 +101,7 @@ def test_data_frames_bring_their_names():
     expected = X.copy()
     expected[0, 4] = np.nan
     assert np.array_equal(np.concatenate(pooled(shards)), expected, equal_nan=True)
-    with pytest.raises(DataError, match=r"not numbers: 'word' \(String\); leave them out, or make them numbers"):
+    with pytest.raises(DataError, match=r"not numbers: 'word' \(String\); give drop="):
         Shards.from_array(frame.assign(word="x"), 2)
 
 

@@ -54,6 +54,13 @@ def put(file, X):
         file[name]["_index"] = text(names, file)
 
 
+def write_excel(path, X):
+    book = pytest.importorskip("openpyxl").Workbook()
+    for row in X.tolist():
+        book.active.append(row)
+    book.save(path)
+
+
 # How to write a file of every kind: one row for each suffix.
 WRITERS = {
     ".npy": np.save,
@@ -61,6 +68,7 @@ WRITERS = {
     ".csv": lambda path, X: np.savetxt(path, X, delimiter=",", fmt="%.17g"),
     ".tsv": lambda path, X: np.savetxt(path, X, delimiter="\t", fmt="%.17g"),
     ".txt": lambda path, X: np.savetxt(path, X, delimiter=";", fmt="%.17g"),
+    **dict.fromkeys((".xlsx", ".xlsm"), write_excel),
     ".parquet": lambda path, X: pd.DataFrame(X, columns=list("abcd")).to_parquet(path),
     **dict.fromkeys((".h5", ".hdf5"), write_hdf5),
     ".h5ad": write_h5ad,

@@ -121,7 +121,9 @@ class Commands(TyperGroup):
         """Run a command. Errors of the library and interrupts are reported in one line; all others are not caught."""
 
         def worded(message: str) -> str:
-            return message if ctx.invoked_subcommand in OF_FILES else _option_names(message)
+            from eigenmesh.cli.messages import field_names, option_names
+
+            return field_names(message) if ctx.invoked_subcommand in OF_FILES else option_names(message)
 
         try:
             with warnings_shown(worded):
@@ -132,12 +134,6 @@ class Commands(TyperGroup):
         except KeyboardInterrupt as error:
             alert("interrupted.", style="yellow")
             raise typer.Exit(INTERRUPTED) from error
-
-
-def _option_names(message: str) -> str:
-    from eigenmesh.cli.messages import option_names
-
-    return option_names(message)
 
 
 # Typer's own tracebacks show local variables, and so could print samples; plain tracebacks do not.

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from eigenmesh.data import TableOptions
 from eigenmesh.events import EventLog, Listener, event_log
 from eigenmesh.fitting import largest_loadings
 from eigenmesh.report.tables import components_table, loadings_table, rounds_told, traffic_table
@@ -38,19 +42,60 @@ OPTION_NAMES = {
     **{name: row.command.split(", ")[0] for name, row in SETTINGS.items() if row.command and "_" in name},
     'pass missing="mean"': "use --missing mean",
     "(drop)": "(--table drop=NAME)",
-    **{name: f"--table {name}" for name in ("id_column", "label_column", "weight_column", "categories")},
-    **{f"{name}=": f"--table {name}=" for name in ("encoding", "header", "decimal")},
+    **{name: f"--table {name}" for name in ("id_column", "label_column", "weight_column", "categories", "na_values")},
     "scale=True": "--scale",
     "weights=": "--weights ",
     "averaging=": "--averaging ",
 }
 
 
+# An option of tables with its value, as Python has it, and several of them.
+TEXT = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
+LIST = rf"\[(?:{TEXT}|\d+)(?:, (?:{TEXT}|\d+))*\]"
+VALUE = rf"(?:{TEXT}|\d+|{LIST}|{{{TEXT}: {LIST}(?:, {TEXT}: {LIST})*}})"
+GIVEN = rf"\b(?:{'|'.join(one.name for one in fields(TableOptions))})={VALUE}"
+# Signs that are hard to write in a shell.
+SIGNS = {"\t": "tab", " ": "space"}
+
+
 def option_names(message: str) -> str:
-    """The message with the names of settings replaced by those of options."""
+    """The message with the names of settings as options, and ``drop=["note"]`` as ``--table drop=note``."""
     longest = sorted(OPTION_NAMES, key=len, reverse=True)
-    pattern = "|".join(rf"(?<![\w/-]){re.escape(name)}(?![\w/]|\.\w)" for name in longest)
-    return re.sub(pattern, lambda found: OPTION_NAMES[found.group()], message)
+    names = "|".join(rf"(?<![\w/-]){re.escape(name)}(?![\w/]|\.\w)" for name in longest)
+
+    def worded(found: re.Match[str]) -> str:
+        if found.group() in OPTION_NAMES:
+            return OPTION_NAMES[found.group()]
+        said = [pair for given in re.findall(GIVEN, found.group()) for pair in _said(given)]
+        texts = [(name, ",".join(map(str, value)) if isinstance(value, list) else str(value)) for name, value in said]
+        words = [f"--table {_quoted(f'{name}={SIGNS.get(text, text)}')}" for name, text in texts]
+        # An entry that is missing is an error unless the fit says what to do with it.
+        return " ".join(words + ["--missing mean"] * ("na_values" in dict(said)))
+
+    return re.sub(rf"{GIVEN}(?:, {GIVEN})*|{names}", worded, message)
+
+
+def _quoted(word: str) -> str:
+    """A word as a shell reads it, in quotes also if it ends in a sign that could belong to the sentence."""
+    quoted = shlex.quote(word)
+    return quoted if quoted != word or word[-1] not in ",." else f"'{word}'"
+
+
+def field_names(message: str) -> str:
+    """The message with ``drop=["note"]`` as the line ``drop = ["note"]`` in the table [data] of a site.toml."""
+
+    def worded(found: re.Match[str]) -> str:
+        lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in _said(found.group()))
+        return ", ".join(lines)
+
+    return re.sub(GIVEN, worded, message)
+
+
+def _said(given: str) -> list[tuple[str, Any]]:
+    """Names and values of one option of tables; of categories, those of each column."""
+    name, _, text = given.partition("=")
+    value = ast.literal_eval(text)
+    return [(f"{name}.{key}", each) for key, each in value.items()] if isinstance(value, dict) else [(name, value)]
 
 
 def note_node(rank: int) -> None:

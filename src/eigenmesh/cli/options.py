@@ -220,21 +220,36 @@ def _setting(name: str, text: str, kinds: Mapping[str, Any]) -> tuple[str, Any]:
 # Groups of options: a command has one parameter for each, and the function below gives its value.
 
 
-# What --table says, by the names of Python and of a site.toml, each with an example.
-TABLE = {
-    "columns": "age,bmi",
-    "drop": "address,3",
-    "id_column": "patient",
-    "label_column": "site",
-    "weight_column": "count",
-    "categories.sex": "f,m",
-    "header": "no",
-    "delimiter": "tab",
-    "decimal": ",",
-    "encoding": "latin-1",
-    "layer": "counts",
+# What --table says, by the names of Python and of a site.toml, each with an example: what columns are for, how text is
+# written, and which part of a file is meant.
+TABLE_KINDS = {
+    "Columns": {
+        "columns": "age,bmi",
+        "drop": "address,3",
+        "id_column": "patient",
+        "label_column": "site",
+        "weight_column": "count",
+        "categories.sex": "f,m",
+    },
+    "Text": {
+        "na_values": "-999,unknown",
+        "header": "no",
+        "skip_rows": "2",
+        "comment": "#",
+        "delimiter": "tab",
+        "decimal": ",",
+        "thousands": "space",
+        "encoding": "latin-1",
+    },
+    "Part of a file": {"sheet": "visits", "layer": "counts"},
 }
-TABLE_HELP = f"How to read files; can be repeated: {', '.join(map('='.join, TABLE.items()))}."
+TABLE = {name: example for kind in TABLE_KINDS.values() for name, example in kind.items()}
+TABLE_HELP = "How to read files, if it is not as detected; can be repeated. " + " ".join(
+    f"{kind}: {'; '.join(map('='.join, examples.items()))}." for kind, examples in TABLE_KINDS.items()
+)
+# Values that are several words, and those of signs that are hard to write in a shell.
+IN_WORDS = ("columns", "drop", "categories", "na_values")
+SIGNS = {"tab": "\t", r"\t": "\t", "space": " "}
 
 
 def read_table_options(
@@ -247,18 +262,17 @@ def read_table_options(
         stem, dot, column = typed_name.strip().partition(".")
         known = canonical_name("property of tables", stem, [name.partition(".")[0] for name in TABLE])
         words = [word.strip() for word in text.split(",") if word.strip()]
-        in_words = known in ("columns", "drop", "categories")
-        if not equals or not (words if in_words else text) or bool(dot) != (known == "categories"):
+        if not equals or not (words if known in IN_WORDS else text) or bool(dot) != (known == "categories"):
             example = next(f"{name}={text}" for name, text in TABLE.items() if name.partition(".")[0] == known)
             raise InputError(f"--table {typed} must be a name and its value, such as --table {example}.")
         if known == "categories":
             written[known][column] = words
-        elif in_words:
-            written[known] = list(map(_column, words))
-        elif known.endswith("_column"):
+        elif known in IN_WORDS:
+            written.setdefault(known, []).extend(words if known == "na_values" else map(_column, words))
+        elif known.endswith("_column") or known in ("sheet", "skip_rows"):
             written[known] = _column(text)
         else:
-            written[known] = "\t" if (known, text) in (("delimiter", "tab"), ("delimiter", r"\t")) else text
+            written[known] = SIGNS.get(text, text) if known in ("delimiter", "thousands") else text
     return TableOptions.of(**written)
 
 

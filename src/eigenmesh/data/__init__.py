@@ -29,6 +29,7 @@ from eigenmesh.data.covariance import (
     t2_limit,
 )
 from eigenmesh.data.cross_products import CrossProducts, Pooled, exponents_of, largest_values
+from eigenmesh.data.cures import in_python
 from eigenmesh.data.datasets import DATASETS, is_dataset, load
 from eigenmesh.data.formats.anndata import H5AD, results_of, save_h5ad
 from eigenmesh.data.formats.components import NamedComponents, read_components

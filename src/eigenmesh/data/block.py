@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from eigenmesh.arrays import Array, namespace
+from eigenmesh.data.cures import in_python
 from eigenmesh.data.source import (
     MatrixSource,
     Samples,
@@ -26,6 +27,8 @@ from eigenmesh.data.source import (
 from eigenmesh.data.split import Rows
 from eigenmesh.errors import DataError, InputError
 
+# Most columns that a message names for an option.
+MOST_SHOWN = 20
 # Bytes of a column index in CSR; scipy uses int32 up to 2^31 entries.
 INDEX_BYTES = 4
 
@@ -295,7 +298,7 @@ def _count(rows: Rows) -> int:
 
 
 # Text for a missing value, in lower case.
-MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>"})
+MISSING_WORDS = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "none", "<na>"})
 
 
 class ColumnReader(Protocol):
@@ -401,10 +404,12 @@ class MatrixColumns:
         return row_label(self.where, self.names, row, column)
 
 
-def aligned(source: Source, n_features: int, names: tuple[str, ...] | None, where: str, by: str) -> Source:
+def aligned(
+    source: Source, n_features: int, names: tuple[str, ...] | None, where: str, by: str, fix: str | None = None
+) -> Source:
     """The source with its columns in the order of ``names``, those of ``by``; raises DataError if one is missing.
 
-    If one of the two has no names, the numbers of columns must be equal.
+    If one of the two has no names, the numbers of columns must be equal. ``fix`` is what to do about other names.
     """
     found = source.feature_names
     if (found is None or names is None) and source.shape[1] != n_features:
@@ -415,10 +420,11 @@ def aligned(source: Source, n_features: int, names: tuple[str, ...] | None, wher
     lacking, more = [[name for name in ours if name not in theirs] for ours, theirs in both]
     if lacking:
         it = "it" if len(lacking) == 1 else "them"
-        fix = f"add {it} (a level such as sex=f by categories), or leave {it} out everywhere"
+        fix = fix or f"add {it} (a level such as sex=f by categories), or leave {it} out everywhere"
         raise DataError(f"{where} lacks {listed_columns(lacking)}, which {by} has; {fix}.")
     if more:
-        raise DataError(f"{where} has {listed_columns(more)}, which {by} lacks; leave it out (drop).")
+        drop = in_python({"drop": more[:MOST_SHOWN]})
+        raise DataError(f"{where} has {listed_columns(more)}, which {by} lacks; {fix or f'leave it out, {drop}'}.")
     places = {name: place for place, name in enumerate(found)}
     return take_columns(source, [places[name] for name in names])
 
@@ -427,9 +433,14 @@ def all_aligned(sources: Sequence[Source], where: Sequence[object]) -> list[Sour
     """The sources with their columns in the order of the first that has names."""
     named = zip(where, sources, strict=True)
     by, names = next(((place, source.feature_names) for place, source in named if source.feature_names), ("", None))
+    held = [set(source.feature_names) for source in sources if source.feature_names]
+    both = [name for name in names or () if all(name in own for own in held)]
+    # A level of a category is no column of a file.
+    short = 0 < len(both) <= MOST_SHOWN and not any("=" in name for name in both)
+    fix = f"leave it out, {in_python({'columns': both})}, or add it where it lacks" if short else None
     # Numbers of columns without names are compared later, by node.
     return [
-        source if source.feature_names is None else aligned(source, len(names or ()), names, str(place), str(by))
+        source if source.feature_names is None else aligned(source, len(names or ()), names, str(place), str(by), fix)
         for place, source in zip(where, sources, strict=True)
     ]
 

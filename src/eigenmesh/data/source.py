@@ -18,6 +18,7 @@ import scipy.sparse
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, Namespace, as_tensor, namespace, numpy_dtype, on_host, to_numpy
+from eigenmesh.data.cures import Unusable, cure_of, in_python
 from eigenmesh.data.split import Rows
 from eigenmesh.errors import DataError, InputError, MissingExtraError, UnknownNameError, import_extra
 from eigenmesh.words import listed, one_line
@@ -118,7 +119,7 @@ def _plain(values: np.ndarray) -> np.ndarray:
 # A column by its name, or by its number from 0.
 Column: TypeAlias = str | int
 HEADERS = ("auto", "yes", "no")
-NOT_NUMERIC = "leave it out (drop), name it as id_column or label_column, or give its categories"
+THOUSANDS = (",", ".", " ", "'")
 
 
 class Roles(NamedTuple):
@@ -145,7 +146,12 @@ class TableOptions:
     header : whether the first line of a text file has the names of the columns: "yes", "no", or "auto": yes if one of
         its fields is not a number.
     delimiter, decimal : of a text file: "," ";" "|", a tab or " " for blanks, and "." or ",".
-    encoding : of a text file, such as "latin-1"; UTF-8, with or without its mark, if None.
+    thousands : what separates thousands in numbers: "," "." " " or "'".
+    na_values : further texts or numbers that stand for a missing entry, such as -999.
+    comment : how a line of a text file begins that is no part of the table, such as "#".
+    skip_rows : number of lines or rows before the table.
+    encoding : of a text file, such as "latin-1"; UTF-8 if None, or what the byte-order mark of the file says.
+    sheet : of a workbook, by its name or its number from 0; the only one that is not empty if None.
     layer : dataset of a .h5 file, or layer of a .h5ad file; X of the latter if None.
     among : features that a model knows: of columns with names, all others are left out.
     """
@@ -159,7 +165,12 @@ class TableOptions:
     header: str = "auto"
     delimiter: str | None = None
     decimal: str | None = None
+    thousands: str | None = None
+    na_values: tuple[str, ...] = ()
+    comment: str | None = None
+    skip_rows: int = 0
     encoding: str | None = None
+    sheet: Column | None = None
     layer: str | None = None
     among: frozenset[str] | None = None
 
@@ -172,6 +183,13 @@ class TableOptions:
             raise InputError(f"decimal = {self.decimal!r} must be '.' or ','.")
         if self.decimal == "," and self.delimiter == ",":
             raise InputError("delimiter and decimal are both ','; one of them must be another.")
+        if self.thousands is not None and (self.thousands not in THOUSANDS or self.thousands == self.decimal):
+            known = ", ".join(map(repr, THOUSANDS))
+            raise InputError(f"thousands = {self.thousands!r} must be one of {known}, and not the decimal mark.")
+        if self.comment is not None and not self.comment.strip():
+            raise InputError(f"comment = {self.comment!r} must be how comments begin, such as '#'.")
+        if isinstance(self.skip_rows, bool) or not isinstance(self.skip_rows, int) or self.skip_rows < 0:
+            raise InputError(f"skip_rows = {self.skip_rows!r} must be a whole number of lines, 0 or more.")
         try:
             codecs.lookup(self.encoding or "utf-8")
         except LookupError as error:
@@ -187,9 +205,11 @@ class TableOptions:
         for name in given:
             if name not in known:
                 raise UnknownNameError("option of a table", name, known)
-        for name in ("columns", "drop"):
+        for name in ("columns", "drop", "na_values"):
             if given.get(name) is not None:
                 given[name] = _as_tuple(given[name])
+        if given.get("na_values"):
+            given["na_values"] = tuple(map(str, given["na_values"]))
         if given.get("categories"):
             levels = given["categories"].items()
             given["categories"] = {str(column): tuple(map(str, _as_tuple(each))) for column, each in levels}
@@ -285,10 +305,8 @@ Samples: TypeAlias = Any
 LARGEST_WHOLE = 2**53
 # Dtypes of samples that are moved to a device as a whole.
 MOVED_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
-# What to do with columns of a data frame that are not numbers.
-MAKE_NUMBERS = (
-    "leave them out, or make them numbers: a date can be a number of days, words columns of 0 and 1 (categories)"
-)
+# What to do with columns of dates.
+MAKE_NUMBERS = "or make numbers of dates, such as days from the first"
 # Rows of a sparse matrix to check at a time.
 CHECKED_ROWS = 256
 # Rows of a file to read at a time if only some of them are needed.
@@ -615,14 +633,15 @@ def make_frame(columns: Mapping[str, Sequence[Any] | np.ndarray]) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class FrameColumns:
-    """Columns of a data frame; ``where`` is its name in messages."""
+    """Columns of a data frame; ``where`` is its name in messages, which name options beside those that are given."""
 
     frame: Any
     where: str
+    options: TableOptions = field(default_factory=lambda: TableOptions())
 
     @classmethod
-    def of(cls, X: Any, where: str) -> FrameColumns:
-        return cls(as_narwhals(X, where), where)
+    def of(cls, X: Any, where: str, options: TableOptions | None = None) -> FrameColumns:
+        return cls(as_narwhals(X, where), where, options or TableOptions())
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -632,13 +651,19 @@ class FrameColumns:
     def n_columns(self) -> int:
         return len(self.frame.columns)
 
+    def is_numeric(self, position: int) -> bool:
+        """Whether a column has numbers."""
+        return _numbers(self.frame[:, int(position)]) is not None
+
     def features(self, positions: Sequence[int]) -> MatrixSource:
         return MatrixSource(self.numbers(positions), tuple(self.names[column] for column in positions))
 
     def numbers(self, positions: Sequence[int]) -> np.ndarray:
         """(n, columns) in their common dtype, in float64 if they differ; null becomes NaN."""
         arrays = [_numbers(self.frame[:, int(column)]) for column in positions]
-        self._refuse([column for column, array in zip(positions, arrays, strict=True) if array is None])
+        wrong = [column for column, array in zip(positions, arrays, strict=True) if array is None]
+        if wrong:
+            raise self.refusal(wrong)
         self._require_exact(positions)
         found = [array for array in arrays if array is not None]
         dtypes = {array.dtype for array in found}
@@ -659,11 +684,19 @@ class FrameColumns:
                 values = np.asarray(whole.fill_null(0).to_numpy() if whole.null_count() else whole.to_numpy())
                 require_exact(values, partial(self.place, column=int(column)))
 
-    def _refuse(self, columns: Sequence[int]) -> None:
-        if columns:
-            kinds = list(self.frame.schema.values())
-            wrong = listed([f"{self.names[column]!r} ({kinds[column]})" for column in columns], SHOWN)
-            raise DataError(f"{self.where} has columns that are not numbers: {wrong}; {MAKE_NUMBERS}.")
+    def refusal(self, columns: Sequence[int]) -> DataError:
+        """The error for columns that are not numbers, with what to give so that the others are read."""
+        kinds = list(self.frame.schema.values())
+        found = [
+            Unusable.of(column, self.names[column], self.frame[:, int(column)].head(MOST_ROWS)) for column in columns
+        ]
+        wrong = listed([f"{self.names[column]!r} ({kinds[column]})" for column in columns], SHOWN)
+        if self.options.among is not None:
+            fix = "the model was fitted to numbers in these columns, so give numbers"
+        else:
+            dates = f", {MAKE_NUMBERS}" if any(kinds[column].is_temporal() for column in columns) else ""
+            fix = f"give {in_python(cure_of(found, self.options))}{dates}"
+        return DataError(f"{self.where} has columns that are not numbers: {wrong}; {fix}.")
 
     def values(self, position: int) -> np.ndarray:
         return np.asarray(self.frame[:, int(position)].to_numpy())
@@ -714,7 +747,8 @@ def suspicious_columns(source: Source, where: str) -> Iterator[str]:
     if names is None or n_rows < 2 or not source.in_memory or source.n_stored is not None:
         return
     head = np.asarray(source.read(slice(0, n_rows)), dtype=np.float64)
-    steps = np.diff(head, axis=0)
+    with np.errstate(invalid="ignore"):  # differences of entries that are infinite
+        steps = np.diff(head, axis=0)
     ordered = np.all(steps > 0, axis=0) | np.all(steps < 0, axis=0)
     whole = (head == np.floor(head)).all(axis=0)
     ids = []
@@ -724,5 +758,6 @@ def suspicious_columns(source: Source, where: str) -> Iterator[str]:
         if (rises or called) and len(np.unique(head[:, column])) == n_rows:
             ids.append(names[column])
     if ids:
-        fix = "leave it out (drop), or say that it is one (id_column)"
+        leave, say = in_python({"drop": ids}), in_python({"id_column": ids[0]})
+        fix = f"leave it out, {leave}, or say that it is one, {say}"
         yield f"{listed_columns(ids)} of {where} looks like an id or an index, not like a feature; {fix}."

@@ -1,4 +1,4 @@
-"""Tables from files: NumPy and scipy.sparse, text, parquet, HDF5, AnnData, zarr, PLINK."""
+"""Tables from files: NumPy and scipy.sparse, text, workbooks, parquet, HDF5, AnnData, zarr, PLINK."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 from eigenmesh.data.block import Block, Table, table_of
 from eigenmesh.data.formats.anndata import read_h5ad
+from eigenmesh.data.formats.excel import read_excel
 from eigenmesh.data.formats.hdf5 import read_hdf5
 from eigenmesh.data.formats.numpy import read_npy, read_npz
 from eigenmesh.data.formats.parquet import parquet_files, read_parquet
@@ -40,12 +41,13 @@ def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | N
     Parameters
     ----------
     share : (i, n) for the i-th of n runs of rows, equal in length to within one.
-    options : fields of ``TableOptions``: columns, drop, id_column, label_column, weight_column,
-        categories, header, delimiter, decimal, encoding, layer.
+    options : fields of ``TableOptions``: columns, drop, id_column, label_column, weight_column, categories, header,
+        delimiter, decimal, thousands, na_values, comment, skip_rows, encoding, sheet, layer.
     """
     how = TableOptions.of(**options)
     if is_frame(path):
-        return table_of(FrameColumns.of(path, "the frame"), how, "the frame")
+        _require_fields(how, "a data frame")
+        return table_of(FrameColumns.of(path, "the frame", how), how, "the frame")
     if not isinstance(path, str | os.PathLike):
         fix = "give its matrix to as_source, to Shards or to fit"
         raise InputError(f"read_table reads a file or a data frame, not a {type(path).__name__} in memory; {fix}.")
@@ -57,6 +59,8 @@ def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | N
         raise UnreadableFileError(f"{file} {what}; {kinds}")
     if open_file is None:
         raise UnreadableFileError(f"{file} has the unknown suffix {file.suffix!r}; {kinds}")
+    if kind_of(file) not in OF_FIELDS:
+        _require_fields(how, f"a {kind_of(file)} file")
     try:
         table = open_file(file, how)
         table = table.take(consecutive_rows(table.n_samples, share))
@@ -69,6 +73,13 @@ def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | N
     for finding in suspicious_columns(table.source, str(file)):
         warn_user(finding)
     return replace(table, name=name_of(file))
+
+
+def _require_fields(options: TableOptions, what: str) -> None:
+    """Raise for options that would change the numbers, and that only tables of text and of cells have."""
+    if options.na_values:
+        kinds = f"{', '.join(OF_FIELDS)} files, and this is {what}"
+        raise InputError(f"na_values are for {kinds}: leave them out, and write such entries as NaN.")
 
 
 def kind_of(file: Path) -> str:
@@ -122,6 +133,7 @@ READERS: dict[str, Callable[[Path, TableOptions], Table]] = {
     ".npy": read_npy,
     ".npz": read_npz,
     **dict.fromkeys((".csv", ".tsv", ".txt"), read_csv),
+    **dict.fromkeys((".xlsx", ".xlsm"), read_excel),
     ".parquet": read_parquet,
     ".bed": read_bed,
     ".pgen": read_pgen,
@@ -129,6 +141,8 @@ READERS: dict[str, Callable[[Path, TableOptions], Table]] = {
     ".h5ad": read_h5ad,
     **dict.fromkeys((".zarr", ".vcz"), read_zarr),
 }
+# Formats whose fields are text, or may be.
+OF_FIELDS = (".csv", ".tsv", ".txt", ".xlsx", ".xlsm")
 # Formats that are slow to decompress: files that fit into memory are read once.
 READ_ONCE = (".parquet",)
 # Formats that may be a folder of files.

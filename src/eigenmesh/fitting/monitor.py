@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eigenmesh.arrays import Array, like, namespace, to_numpy
-from eigenmesh.data import Moments, Partition, distances, listed_columns, scaled_mean, spe_limit, t2_limit
+from eigenmesh.data import Moments, Partition, distances, in_python, listed_columns, scaled_mean, spe_limit, t2_limit
 from eigenmesh.errors import warn_user
 from eigenmesh.events import BatchChecked
 
@@ -253,7 +253,7 @@ def _findings(shards: Partition, names: tuple[str, ...], moments: Moments) -> It
     share = moments.variance / moments.variance.sum()
     largest = int(np.argmax(share))
     if moments.scale is None and share[largest] > MOST_SHARE and len(names) > 2:
-        fix = "use scale=True if units differ, or leave it out (drop)"
+        fix = f"use scale=True if units differ, or leave it out, {in_python({'drop': [names[largest]]})}"
         column = shards.column_label(largest)
         yield f"{column} has {share[largest]:.1%} of the variance, and is component 1 alone; {fix}."
     constant = [names[column] for column in np.flatnonzero(moments.variance == 0)]

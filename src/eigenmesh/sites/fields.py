@@ -38,6 +38,10 @@ COLUMNS = Allowed(
     'a list of names or numbers of columns, such as ["age", "bmi"]',
     _is_list_of(lambda value: isinstance(value, str | int) and not isinstance(value, bool)),
 )
+NA_VALUES = Allowed(
+    'a list of texts or numbers, such as ["unknown", -999]',
+    _is_list_of(lambda value: isinstance(value, str | int | float) and not isinstance(value, bool)),
+)
 PAIRS = Allowed(
     'a list of pairs, such as [["one", "two"], ["two", "three"]]',
     _is_list_of(lambda value: TEXTS.accepts(value) and len(value) == 2),

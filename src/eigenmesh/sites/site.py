@@ -25,7 +25,7 @@ from eigenmesh.graphs.topologies import require_connected
 from eigenmesh.iteration import FIRST_BLOCK
 from eigenmesh.masking import MIN_SITES
 from eigenmesh.settings import AT_SITES, FLAG, SETTINGS, Allowed, OnLoss, Partition, Request, parse, whole
-from eigenmesh.sites.fields import COLUMNS, TEXT, Fields, toml_table
+from eigenmesh.sites.fields import COLUMNS, NA_VALUES, TEXT, Fields, toml_table
 from eigenmesh.solvers import SOLVERS, BlockKrylov, OneSum, Solver
 
 # Settings that all sites of a run must have in common.
@@ -647,8 +647,10 @@ def _out(fields: Fields) -> OutFolder:
 def _data(fields: Fields) -> DataFile:
     allowed = {
         **dict.fromkeys(("columns", "drop"), (COLUMNS,)),
-        **dict.fromkeys(("id_column", "label_column", "weight_column"), (TEXT, whole(0))),
-        **dict.fromkeys(("header", "delimiter", "decimal", "encoding", "layer"), (TEXT,)),
+        **dict.fromkeys(("id_column", "label_column", "weight_column", "sheet"), (TEXT, whole(0))),
+        **dict.fromkeys(("header", "delimiter", "decimal", "thousands", "comment", "encoding", "layer"), (TEXT,)),
+        "na_values": (NA_VALUES,),
+        "skip_rows": (whole(0),),
     }
     fields.require_known(["file", *allowed, "categories", "feature_names", "covariance"])
     given = {key: fields.value(key, *kinds) for key, kinds in allowed.items() if key in fields}

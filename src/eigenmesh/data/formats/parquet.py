@@ -17,7 +17,7 @@ from eigenmesh.errors import DataError, UnreadableFileError, import_extra
 
 def read_parquet(file: Path, options: TableOptions) -> Table:
     """Table of a .parquet file or folder, read on request; float32 if all columns are, otherwise float64."""
-    return table_of(ParquetColumns.of(file), options, str(file))
+    return table_of(ParquetColumns.of(file, options), options, str(file))
 
 
 def parquet_files(path: Path) -> list[Path]:
@@ -38,9 +38,10 @@ class ParquetColumns:
     parts: tuple[Any, ...]
     file: Path
     names: tuple[str, ...]
+    options: TableOptions
 
     @classmethod
-    def of(cls, file: Path) -> ParquetColumns:
+    def of(cls, file: Path, options: TableOptions) -> ParquetColumns:
         pyarrow = import_extra("pyarrow.parquet", "parquet", "reading a .parquet file")
         files = parquet_files(file)
         parts = tuple(pyarrow.ParquetFile(one) for one in files)
@@ -53,7 +54,7 @@ class ParquetColumns:
         names = tuple(name for name in parts[0].schema_arrow.names if not name.startswith("__index_level_"))
         # Columns are read by name, so that also one that is left out must not have the name of another.
         require_distinct(names, str(file))
-        return cls(parts, file, names)
+        return cls(parts, file, names, options)
 
     @property
     def n_columns(self) -> int:
@@ -63,8 +64,11 @@ class ParquetColumns:
         """These columns, read a row group at a time."""
         names, where = [self.names[column] for column in positions], str(self.file)
         # An empty table with the schema is enough to find columns that are not numeric, and the common dtype.
-        empty = FrameColumns.of(self.parts[0].schema_arrow.empty_table().select(names), where)
-        kinds = {matrix.dtype for matrix in [empty.numbers([column]) for column in range(len(names))]}
+        empty = FrameColumns.of(self.parts[0].schema_arrow.empty_table().select(list(self.names)), where)
+        wrong = [column for column in positions if not empty.is_numeric(column)]
+        if wrong:
+            raise self._first_rows().refusal(wrong)
+        kinds = {matrix.dtype for matrix in [empty.numbers([column]) for column in positions]}
         dtype = np.dtype(np.float32 if kinds == {np.dtype(np.float32)} else np.float64)
         groups = [(part, group) for part in self.parts for group in range(part.num_row_groups)]
         counts = [part.metadata.row_group(group).num_rows for part, group in groups]
@@ -89,6 +93,12 @@ class ParquetColumns:
 
         shape = sum(counts), len(names)
         return StoredRows(shape, dtype, between, tuple(names), place=partial(row_label, where, names))
+
+    def _first_rows(self) -> FrameColumns:
+        """The first row group, or no rows if there is none."""
+        part = self.parts[0]
+        head = part.read_row_group(0) if part.num_row_groups else part.schema_arrow.empty_table()
+        return FrameColumns.of(head.select(list(self.names)), str(self.file), self.options)
 
     def values(self, position: int) -> np.ndarray:
         columns = [part.read(columns=[self.names[position]]) for part in self.parts]
