@@ -64,7 +64,8 @@ def test_every_command_loads_and_is_called_by_its_name(command):
 
 
 def test_an_operator_has_the_commands_of_a_site_and_nobody_else_has(call):
-    assert " ".join(sorted(SITE_COMMANDS)) == "audit check init pin rehearse renew revoke run sign status"
+    commands = "audit check combine init key pin rehearse renew revoke run sign status summarise withdraw"
+    assert " ".join(sorted(SITE_COMMANDS)) == commands
     for name in SITE_COMMANDS:
         assert call("site", name, "--help").exit_code == 0
         assert f"No such command '{name}'" in call(name).stderr

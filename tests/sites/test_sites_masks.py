@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import replace
 from functools import partial
 
@@ -150,9 +151,10 @@ def test_after_a_loss_console_page_and_result_say_what_is_known_about_the_site_t
     settings = {"n_components": 2, "on_loss": "continue", "patience_s": 5}
     with Mesh(tmp_path, four, ring(list(four)), **settings) as mesh:
         # It is killed when all know the sum of its moments.
-        mesh.start("voss", work=partial(masking_command, tmp_path / "notes.jsonl", 2, 0))
+        mesh.start("voss", work=partial(masking_command, tmp_path / "notes.jsonl", 1, 0))
         mesh.start("oslo", "bergen", "narva")
         assert set(mesh.wait("oslo", "bergen", "narva").values()) == {0}
+        assert mesh.running["voss"].poll() == -signal.SIGKILL
         for name in ("oslo", "bergen", "narva"):
             known = mesh.numbers(name)["privacy"]["of_lost_sites"]["voss"]
             assert known.startswith("N, mean, variances, and products")

@@ -9,7 +9,6 @@ import json
 import logging
 import logging.handlers
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ import typer
 
 from eigenmesh.cli import options
 from eigenmesh.cli.messages import Messages
-from eigenmesh.cli.process import CANNOT_RESUME, ENDED, NOT_CONVERGED, PARKED, interrupt
+from eigenmesh.cli.process import CANNOT_RESUME, ENDED, NOT_CONVERGED, PARKED, signals_interrupt
 from eigenmesh.errors import CannotResumeError, ParkedError, TransportError, import_extra
 from eigenmesh.words import one_line, readable_bytes
 
@@ -79,8 +78,7 @@ def run(site: options.SiteFile, quiet: options.Quiet = False, fresh: Fresh = Fal
     # Journals, results and logs may be read only by the owner of this process.
     os.umask(0o077)
     described = read_site(site)
-    signal.signal(signal.SIGTERM, interrupt)
-    with _last_words(messages, site):
+    with signals_interrupt(), _last_words(messages, site):
         with messages.waiting("reading the data"):
             take_part = (
                 _once(messages, described, fresh) if follow is None else _followed(messages, site, follow, fresh)
