@@ -14,16 +14,11 @@ CALLERS = {
     "draw_seed": {"fitting/prepare.py"},
     "pooled_moments": {"fitting/node_data.py"},
     "own_moments": {"fitting/node_data.py"},
-    "moments_by_sums": {"data/moments.py", "coordinators/dask.py"},
-    # A Dask worker builds the operator of its own block, and a simulation in virtual time measures each node's.
-    "build_covariance": {
-        "data/covariance.py",
-        "fitting/node_data.py",
-        "coordinators/dask.py",
-        "rehearsal/simulation.py",
-    },
+    "moments_by_sums": {"data/moments.py", "coordinators/asked.py"},
+    # A simulation in virtual time measures each node's.
+    "build_covariance": {"data/covariance.py", "fitting/node_data.py", "rehearsal/simulation.py"},
     "choose_for_each": {"fitting/node_data.py"},
-    "choose_by_size": {"data/choice.py", "fitting/node_data.py", "coordinators/dask.py"},
+    "choose_by_size": {"data/choice.py", "fitting/node_data.py", "coordinators/asked.py"},
     "choose_method": {"fitting/prepare.py"},
     # The planner asks what memory every solver would take.
     "choose_covariance": {"fitting/prepare.py", "fitting/planner.py"},

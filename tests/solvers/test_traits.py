@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 
 from eigenmesh import DecentralizedPCA, graphs, run
 from eigenmesh.arrays import Array, orthonormal
-from eigenmesh.coordinators.dask import MANY_PRODUCTS
+from eigenmesh.coordinators.asked import MANY_PRODUCTS
 from eigenmesh.data import Formed, Shards, build_covariance, pooled_moments
 from eigenmesh.experiments.experiment import Method
 from eigenmesh.experiments.runs import needs_no_checks

@@ -1,15 +1,10 @@
-"""Dask: PCA of dask arrays and data frames, computed by the workers that hold the blocks.
+"""Where samples are already: engines that can ask all sites for a sum, such as Dask.
 
-To a solver the cluster is one node whose covariance is a sum over blocks: every product is one task per block and a
-tree of sums in Dask's graph. Nothing here imports dask before there are dask data to work on.
+To a solver all sites together are one node, whose covariance is a sum over them. An engine is a ``Coordinator`` with
+one method, ``ask``. ``verbs`` is what a site answers. Nothing here imports an engine before there are data of it.
 """
 
-from typing import Any
+from eigenmesh.coordinators import verbs
+from eigenmesh.coordinators.coordinator import Coordinator, coordinator_of, is_asked
 
-
-def is_dask(X: Any) -> bool:
-    """Whether X is a Dask collection, by the name of its module."""
-    return type(X).__module__.partition(".")[0] in ("dask", "dask_expr")
-
-
-__all__ = ["is_dask"]
+__all__ = ["Coordinator", "coordinator_of", "is_asked", "verbs"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -141,17 +142,38 @@ def choose_for_each(shards: Partition, kind: CovarianceKind | None, n_components
     return replace(choices[0], bytes=total, each=tuple(choice.kind for choice in choices))
 
 
+class Overheads(NamedTuple):
+    """Flops that an engine could do while it sends what a method needs, besides those of the method itself.
+
+    ``forming``: for the matrix, once; ``product``: for each product with the data.
+    """
+
+    forming: float = 0.0
+    product: float = 0.0
+
+
+NO_OVERHEADS = Overheads()
+
+
 def choose_by_size(
-    sizes: Sizes, n_components: int, products: int, memory_bytes: int = MEMORY_BYTES, pass_cost: float = 1.0
+    sizes: Sizes,
+    n_components: int,
+    products: int,
+    memory_bytes: int = MEMORY_BYTES,
+    pass_cost: float = 1.0,
+    overheads: Overheads = NO_OVERHEADS,
 ) -> Choice:
-    """``choose`` for data of these sizes; a product with the data itself costs pass_cost times its flops."""
+    """``choose`` for data of these sizes; a product with the data itself costs pass_cost times its flops.
+
+    ``overheads`` : where asking for a product takes time of its own.
+    """
     if min(n_components, products) < 1:
         raise InputError(f"n_components and products must be at least 1; got {n_components} and {products}.")
     n_samples, d = sizes.n_samples, sizes.n_features
     if sizes.sparse_bytes is not None:
-        return _choose_sparse(sizes, n_components, products, memory_bytes)
-    forming = n_samples * d**2 + products * 2 * sizes.n_matrices * d**2 * n_components
-    free = products * 4 * n_samples * d * n_components
+        return _choose_sparse(sizes, n_components, products, memory_bytes, overheads)
+    forming = n_samples * d**2 + products * 2 * sizes.n_matrices * d**2 * n_components + overheads.forming
+    free = products * (4 * n_samples * d * n_components + overheads.product)
     copies, matrices = (sizes.memory_needed(kind) for kind in (CovarianceKind.MATRIX_FREE, CovarianceKind.FORMED))
     may_copy = copies <= min(memory_bytes, sizes.copy_bytes)
     costs = f"{products} products cost {forming:.1e} flops formed, {free:.1e} from the data"
@@ -167,14 +189,16 @@ def choose_by_size(
     return Choice(CovarianceKind.CHUNKED, sizes.memory_needed(CovarianceKind.CHUNKED), reason)
 
 
-def _choose_sparse(sizes: Sizes, n_components: int, products: int, memory_bytes: int) -> Choice:
+def _choose_sparse(sizes: Sizes, n_components: int, products: int, memory_bytes: int, overheads: Overheads) -> Choice:
     """Form the matrix once from products of stored entries, or multiply the stored entries with every block."""
     stored, d = sizes.n_samples * sizes.stored_per_row, sizes.n_features
-    free = products * 4 * stored * n_components
-    pairs = 2 * stored * sizes.stored_per_row * PAIR_COST
-    forming = pairs + products * 2 * sizes.n_matrices * d**2 * n_components * DENSE_COST
+    free = products * (4 * stored * n_components + overheads.product)
+    # Rows that are not thin are made dense for it.
+    pairs = 2 * stored * sizes.stored_per_row * PAIR_COST if sizes.is_thin else sizes.n_samples * d**2
+    forming = pairs + products * 2 * sizes.n_matrices * d**2 * n_components * DENSE_COST + overheads.forming
     matrices, costs = sizes.memory_needed(CovarianceKind.FORMED), f"{products} products cost as {free:.1e} flops"
-    if sizes.is_thin and forming <= free and matrices <= memory_bytes:
+    may_form = sizes.is_thin or overheads.product > 0
+    if may_form and forming <= free and matrices <= memory_bytes:
         return Choice(CovarianceKind.FORMED, matrices, f"{costs} sparse, {forming:.1e} formed")
     return Choice(CovarianceKind.SPARSE, sizes.sparse_bytes or 0, "sparse data stay sparse")
 

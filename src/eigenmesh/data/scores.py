@@ -17,7 +17,7 @@ from eigenmesh.atomic_write import write_atomically
 from eigenmesh.data.block import Block, Table, aligned
 from eigenmesh.data.covariance import distances
 from eigenmesh.data.moments import first_not_finite, stored
-from eigenmesh.data.source import Samples, Source, TableOptions, column_label
+from eigenmesh.data.source import Samples, Source, TableOptions, as_source, column_label
 from eigenmesh.errors import DataError, InputError
 
 # Policy for missing entries: raise, use the pooled mean, or fit the scores to the other entries.
@@ -83,6 +83,10 @@ class Projector:
         else:
             scores = self.standardised(X) @ self.components.T
         return np.asarray(scores if self.spread is None else scores / self.spread, dtype=kept_dtype(X.dtype))
+
+    def scores_of_rows(self, rows: Samples, where: str) -> np.ndarray:
+        """Scores of rows in memory, checked: (n, d) -> (n, K). Errors name them as ``where``."""
+        return self.scores_of(as_source(rows.tocsr() if hasattr(rows, "tocsr") else rows, where), None, where)
 
     def scores_of(self, source: Source, names: tuple[str, ...] | None, where: str) -> np.ndarray:
         """Scores of a source of any size, its columns aligned with the names of the features: (n, d) -> (n, K)."""

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.base import clone
 
 from eigenmesh.certificate import GivenComponents
-from eigenmesh.coordinators import is_dask
+from eigenmesh.coordinators import coordinator_of, is_asked
 from eigenmesh.data import (
     FeatureShards,
     NamedComponents,
@@ -46,14 +46,14 @@ from eigenmesh.settings import OfOneFit, Request
 from eigenmesh.transports import Transport, transport_by_name, transport_kind
 
 if TYPE_CHECKING:
-    from eigenmesh.coordinators.dask import DaskData
+    from eigenmesh.coordinators.asked import AskedData
 
 
 # The inputs of ``fit``: which node has which samples, the network, the transport and the listeners.
 
 
-# Settings of the network and of the split. Dask data have their own, so these are refused.
-NOT_ON_DASK = ("topology", "weights", "averaging", "privacy", "split", "partition", "transport", "device")
+# Settings of the network and of the split. Data behind a coordinator have their own, so these are refused.
+NOT_ASKED = ("topology", "weights", "averaging", "privacy", "split", "partition", "transport", "device")
 
 
 def connect(pca: Any, X: Any, stack: ExitStack) -> tuple[Transport | None, Callable[..., list[Any]] | None]:
@@ -64,8 +64,8 @@ def connect(pca: Any, X: Any, stack: ExitStack) -> tuple[Transport | None, Calla
     if not isinstance(pca.transport, str):
         return pca.transport, None
     kind = transport_kind(pca.transport, pca.device)
-    # Dask data have their own engine; `data_of_dask` raises if a transport is set.
-    if kind.run_nodes is not None or is_dask(X):
+    # An engine is asked for sums; `asked_data` raises if a transport is set.
+    if kind.run_nodes is not None or is_asked(X):
         return None, kind.run_nodes
     return stack.enter_context(transport_by_name(kind.name, pca.device)), None
 
@@ -92,10 +92,8 @@ def data_for(
     pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None, sample_weight: Any = None
 ) -> Data:
     """Samples and network of the estimator; with a transport this process is one node."""
-    if is_dask(X):
-        if sample_weight is not None:
-            raise InputError("dask data take no sample_weight; repeat the rows, or compute() the data.")
-        return data_of_dask(pca, X, nodes)
+    if is_asked(X):
+        return asked_data(pca, X, nodes, sample_weight)
     spread, own = spread_of(pca, seed, transport), transport is not None
     X = [X] if isinstance(X, str | os.PathLike) else X
     if own and (y is not None or nodes is not None):
@@ -118,23 +116,28 @@ def data_for(
     return spread.of_own(table) if own else spread.of_table(table, nodes)
 
 
-def data_of_dask(pca: Any, X: Any, nodes: Any) -> DaskData:
-    """Blocks of a dask array or data frame, one per node; reads nothing."""
-    from eigenmesh.coordinators.dask import Blocks, DaskData, check_features
+def asked_data(pca: Any, X: Any, nodes: Any, sample_weight: Any) -> AskedData:
+    """Samples of an engine that is asked for sums, or behind a coordinator; reads nothing if the columns are known."""
+    from eigenmesh.coordinators.asked import AskedData, Sites
 
+    engine = coordinator_of(X)
+    if sample_weight is not None:
+        raise InputError(f"{engine.name} data take no sample_weight; repeat the rows, or collect the data here.")
     if nodes is not None:
-        raise InputError("nodes= splits one array; dask data are split by their chunks. Leave it out.")
+        raise InputError(f"nodes= splits one array; {engine.name} data are in parts already. Leave it out.")
     known = inspect.signature(type(pca)).parameters
     # A subclass may set a parameter that its users cannot.
-    for name in filter(known.__contains__, NOT_ON_DASK):
+    for name in filter(known.__contains__, NOT_ASKED):
         value, default = getattr(pca, name), known[name].default
         if value is not default and not (isinstance(value, str) and value == default):
-            raise InputError(f"{name} = {value!r} has no meaning for dask data: Dask sums over them. Leave {name} out.")
-    data = DaskData(Blocks.of(X))
-    n_blocks = data.facts.n_nodes
-    if pca.n_nodes not in (None, n_blocks):
-        raise InputError(f"n_nodes = {pca.n_nodes}, but the data have {n_blocks} blocks, one per node; leave it out.")
-    check_features(pca, X, reset=True)
+            only = f"{engine.name} data: all parts are asked for sums"
+            raise InputError(f"{name} = {value!r} has no meaning for {only}. Leave {name} out.")
+    sites = Sites(engine, fills=pca._request().missing == "mean")
+    data = AskedData(sites)
+    n_parts = data.facts.n_nodes
+    if pca.n_nodes not in (None, n_parts):
+        raise InputError(f"n_nodes = {pca.n_nodes}, but the data have {n_parts} parts, one per node; leave it out.")
+    pca._set_features(sites.n_features, sites.feature_names)
     return data
 
 
@@ -194,7 +197,7 @@ class DecentralizedPCA(FittedPCA, OfOneFit):
     node_names_ : tuple of str
         Names of the nodes, or their numbers if they have none.
     weights_ : Weights
-        The network and its weights; a single node if Dask sums over all blocks.
+        The network and its weights; a single node if an engine is asked for sums over all of them.
     certificate_ : Certificate
         Bounds on the angles to the true components.
     traffic_ : Traffic
@@ -225,8 +228,9 @@ class DecentralizedPCA(FittedPCA, OfOneFit):
         ----------
         X : array, CUDA tensor, memory map, sparse matrix, data frame or Source of shape (N, d)
             The samples; or a list of M of these, or a dict with the names of the nodes; or a list of files, one per
-            node; or Shards; or a dask array or data frame, whose blocks are the nodes. Data frames may be of pandas,
-            polars, pyarrow or any library that narwhals supports. With a transport: the samples of this node.
+            node; or Shards; or data of an engine (Dask), whose blocks are the nodes, or a Coordinator. Data frames may
+            be of pandas, polars, pyarrow or any library that narwhals supports. With a transport: the samples of this
+            node.
         y : array of shape (N,) or None
             Labels, used only by the splits "label" and "dirichlet:...".
         nodes : array of shape (N,), str or None
@@ -244,6 +248,7 @@ class DecentralizedPCA(FittedPCA, OfOneFit):
             transport, run_nodes = connect(self, X, stack)
             events = event_log(self, stack)
             data = data_for(self, X, y, nodes, request.layout_seed, transport, sample_weight)
+            stack.callback(data.close)
             fitted = fit_at_every_node(run_nodes, request, data, events)
             events.emit(fitted.result.ended)
         return fitted
@@ -265,7 +270,7 @@ class DecentralizedPCA(FittedPCA, OfOneFit):
             transport, _ = connect(planned, X, stack)
             data = data_for(planned, X, y, nodes, request.layout_seed, transport)
             if not isinstance(data, NodeData):
-                raise InputError("dask data support only fit and transform: there is no network to plan for.")
+                raise InputError("data of an engine support only fit and transform: there is no network to plan for.")
             if isinstance(data, ColumnData):
                 raise InputError('a plan is for partition="samples"; split columns are fitted without one.')
             return plan(request, data)
@@ -291,7 +296,7 @@ def certify(
 
     Parameters
     ----------
-    X : array, sparse matrix, data frame, files, dask data
+    X : array, sparse matrix, data frame, files, data of an engine, Coordinator
         Whatever ``DecentralizedPCA.fit`` takes.
     components : array of shape (K, d), path, or a fitted estimator
         The components in rows (or in columns), in any length and sign; a file of them; or an object that has

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from eigenmesh import data
 from eigenmesh.arrays import as_tensor, namespace_for, to_numpy
 from eigenmesh.atomic_write import require_writable
-from eigenmesh.coordinators import is_dask
+from eigenmesh.coordinators import Coordinator, coordinator_of, is_asked
 from eigenmesh.errors import InputError, warn_user
 from eigenmesh.fitting import Fit, model_of
 from eigenmesh.model import Model, read_model, write_model
@@ -57,9 +57,9 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _checked(self, X: Any, reset: bool, fewest: int = 2) -> Any:
         """Samples with shape, type and feature names checked by scikit-learn; our own pass over the data finds NaN."""
-        if is_dask(X):
-            # scikit-learn would compute all of it.
-            raise InputError("dask data support only fit and transform; for the rest, compute() a part of them.")
+        if is_asked(X):
+            # scikit-learn would collect all of it.
+            raise InputError("data of an engine support only fit and transform; for the rest, collect a part of them.")
         if isinstance(X, data.Source) and not reset:
             raise InputError("a Source supports only fit and transform; for the rest, read() a part of it.")
         if not isinstance(X, data.Source):
@@ -122,16 +122,23 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def transform(self, X: Any) -> Any:
         """Project samples onto the components: (n, d) -> (n, K).
 
-        Dask data give a dask array; float32 gives float32, though the work is done in float64.
+        Data of an engine give scores in that engine, such as a dask array, computed when they are asked for. float32
+        gives float32, though the work is done in float64.
         """
         check_is_fitted(self)
-        if is_dask(X):
-            from eigenmesh.coordinators.dask import lazy_scores
-
-            return lazy_scores(self, X)
+        if is_asked(X):
+            return self._asked_scores(coordinator_of(X))
         if isinstance(X, data.Source):
             return self.project_source(X)
         return self._projector.scores(self._checked(X, reset=False))
+
+    def _asked_scores(self, engine: Coordinator) -> Any:
+        """Scores of the data of an engine, block by block where they are."""
+        names = engine.feature_names
+        empty = np.empty((0, engine.n_features or self.n_features_in_))
+        like = empty if names is None else data.make_frame(dict.fromkeys(names, empty[:, 0]))
+        validate_data(self, like, reset=False, skip_check_array=True)
+        return engine.scores(self._projector.scores_of_rows, self.get_feature_names_out())
 
     def project_source(self, source: data.Source, where: str = "the source") -> np.ndarray:
         """Scores of a source of any size, read in pieces: (n, d) -> (n, K). Errors name it as ``where``."""

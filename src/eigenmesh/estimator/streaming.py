@@ -16,7 +16,7 @@ from sklearn.utils.validation import validate_data
 
 from eigenmesh import fitting
 from eigenmesh.arrays import Array, namespace, to_numpy
-from eigenmesh.coordinators import is_dask
+from eigenmesh.coordinators import coordinator_of, is_asked
 from eigenmesh.data import (
     HOST,
     MEMORY_BYTES,
@@ -62,7 +62,7 @@ def _read_rows(
 ) -> tuple[list[Array], StreamData]:
     """The validated rows (n, d) float64 of each node in this process, and the stream that they belong to."""
     # A batch is small enough for this process, or can be cut into smaller ones.
-    X = X.compute() if is_dask(X) else X
+    X = coordinator_of(X).collected() if is_asked(X) else X
     in_parts = is_parts(X)
     if transport is not None and (y is not None or nodes is not None or in_parts):
         raise InputError("with a transport this process is one node: give its own samples, and neither y nor nodes.")

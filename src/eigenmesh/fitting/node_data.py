@@ -190,6 +190,9 @@ class Data(ABC):
     def measure(self, network: Network, choice: data.Choice, request: Request) -> Measurement:
         """Pooled moments, and the covariance of every node in this process."""
 
+    def close(self) -> None:  # noqa: B027
+        """Release what was kept for the fit, where that does not happen by itself."""
+
     # Whether the nodes can sum up their covariances, once for a whole fit.
     sums_up: ClassVar[bool] = False
 

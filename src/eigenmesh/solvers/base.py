@@ -63,8 +63,8 @@ class Traits:
     early : float
         Ask for a certificate at this multiple of tol, because ``finish`` reduces the error further.
     expected_products : int
-        Products with the covariance in a typical run. They decide how the covariance is stored. Dask refuses solvers
-        with 100 or more.
+        Products with the covariance in a typical run. They decide how the covariance is stored. Where sites are
+        asked for sums, solvers with 100 or more are refused.
     replay_key : tuple of str or None
         Names of the Python numbers in the state that a step depends on; None: a step must not be replayed. The solver
         promises that a step reads no other Python value and returns all its numbers unchanged, so that a GPU may replay

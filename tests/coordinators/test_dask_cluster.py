@@ -118,19 +118,19 @@ def test_nothing_is_gathered(client, samples, monkeypatch):
     monkeypatch.setattr(distributed.Client, "gather", watched)
     pca = DecentralizedPCA(4, covariance="matrix-free").fit(lazy_samples())
     assert len(came) == pca.traffic_.rounds
-    assert max(came) == 8 * D * (4 + 5)
+    assert 8 * D * (4 + 5) < max(came) < 8 * D * (4 + 5) + 300
     assert max(came) < samples.nbytes / 100
 
 
 def sizes(results):
     if isinstance(results, list | tuple):
         return [size for result in results for size in sizes(result)]
-    return [np.asarray(results).nbytes]
+    return [len(results)]
 
 
 def test_readable_on_the_dashboard_and_nothing_left_behind(cluster, client):
     DecentralizedPCA(4, covariance="matrix-free").fit(lazy_samples())
-    names = {"eigenmesh-count-and-sum", "eigenmesh-product", "eigenmesh-product-sum"}
+    names = {"eigenmesh-sums", "eigenmesh-product", "eigenmesh-product-sum"}
     assert names <= set(cluster.scheduler.task_prefixes)
 
     def left():
