@@ -23,7 +23,7 @@ dask = pytest.importorskip("dask", reason="dask is not installed: pip install 'e
 da = pytest.importorskip("dask.array", reason="dask.array is not installed: pip install 'eigenmesh[dask]'")
 dd = pytest.importorskip("dask.dataframe", reason="dask.dataframe is not installed: pip install 'eigenmesh[dask]'")
 
-from eigenmesh.coordinators.asked import AskedData, Sites  # noqa: E402
+from eigenmesh.coordinators.asked import AskedData, AskedSites  # noqa: E402
 from eigenmesh.coordinators.coordinator import FAN_IN  # noqa: E402
 from eigenmesh.coordinators.dask import DaskBlocks  # noqa: E402
 
@@ -260,7 +260,7 @@ class TestWhatIsMoved:
 
         monkeypatch.setattr(verbs, "add", watched)
         blocks = DaskBlocks(da.arange(300, chunks=3).reshape((100, 3)).astype(float))
-        total, _ = Sites(blocks).total("sums")
+        total, _ = AskedSites(blocks).total("sums")
         assert np.array_equal(total[:4], [100, 14850, 14950, 15050])
         assert max(widths) == FAN_IN
         assert len(widths) == 13 + 2 + 1
@@ -321,7 +321,7 @@ class TestOnePass:
 
 class TestHowItIsHeld:
     def problem(self, lazy, kind=None, k=3):
-        return prepare(Request(k, covariance=kind), AskedData(Sites(DaskBlocks(lazy))))
+        return prepare(Request(k, covariance=kind), AskedData(AskedSites(DaskBlocks(lazy))))
 
     def test_small_d_is_formed_and_large_d_is_not(self):
         small = self.problem(da.from_array(sample(n=4000), chunks=(500, 12)))

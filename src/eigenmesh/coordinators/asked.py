@@ -45,7 +45,7 @@ class FirstSums(NamedTuple):
     whole: bool
 
 
-class Sites:
+class AskedSites:
     """All sites behind a coordinator: their sums, checked and counted.
 
     Parameters
@@ -95,7 +95,7 @@ class Sites:
             told, found = verbs.decode(answered)
             if "error" in told:
                 raise self._refusal(verb, told)
-            counts = int(told["parts"]), int(told["rows"])
+            counts, n_features = (int(told["parts"]), int(told["rows"])), int(told["n_features"])
         except (verbs.BadMessageError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, DataError | InputError):
                 raise
@@ -104,7 +104,7 @@ class Sites:
             self._require_same(counts)
         self.last = counts
         if self._columns is None:
-            self._columns = (found[0].size - 1) // (3 if self.fills else 2)
+            self._columns = n_features
             self.feature_names = None if told.get("columns") is None else tuple(map(str, told["columns"]))
         self.traffic.rounds += 1
         self.traffic.messages += 2 * counts[0]
@@ -137,7 +137,9 @@ class Sites:
     @property
     def n_features(self) -> int:
         """Number of columns d; asks the sites if nobody else knows."""
-        return self._columns or int(self.first.pooled.size - 1) // (3 if self.fills else 2)
+        if self._columns is None:
+            _ = self.first
+        return int(self._columns or 0)
 
     def column_label(self, column: int) -> str:
         return data.column_label(self.feature_names, column)
@@ -147,7 +149,7 @@ class Sites:
 class AskedCovariance:
     """C = (Y - mu)^T (Y - mu) / (N - 1) of all rows, scaled on request, as that of one node: products are asked."""
 
-    sites: Sites
+    sites: AskedSites
     moments: data.Moments
     kind: CovarianceKind
     rounding_size: float = 0.0
@@ -193,7 +195,7 @@ def centre_of(moments: data.Moments) -> np.ndarray:
 class AskedData(Data):
     """Samples behind a coordinator. To a solver all sites are one node."""
 
-    sites: Sites
+    sites: AskedSites
     weights: graphs.Weights = field(default_factory=lambda: graphs.metropolis(graphs.topologies.complete(1)))
 
     @property
@@ -273,7 +275,7 @@ def _triangle_bytes(d: int) -> int:
     return ITEM_BYTES * d * (d + 1) // 2
 
 
-def moments_of(sites: Sites, request: Request) -> data.Moments:
+def moments_of(sites: AskedSites, request: Request) -> data.Moments:
     """Pooled moments by one sum about 0, and by one about the mean where that would lose digits."""
     first = sites.first
     pooled = first.pooled if first.whole else sites.total("sums", fills=sites.fills)[0]
@@ -289,7 +291,7 @@ def moments_of(sites: Sites, request: Request) -> data.Moments:
 
 
 def formed_about(
-    sites: Sites, centre: np.ndarray, scale: data.Scaling, known: data.Moments | None = None
+    sites: AskedSites, centre: np.ndarray, scale: data.Scaling, known: data.Moments | None = None
 ) -> tuple[data.Moments, data.Formed] | None:
     """Moments and pooled covariance by one sum about a centre; None if it is too far from the mean, or overflows.
 
@@ -299,9 +301,9 @@ def formed_about(
     sums, packed = sites.total("triangle", about, fills=sites.fills)
     if sums.shape != (1 + d,) or packed.shape != (_triangle_bytes(d) // ITEM_BYTES,):
         raise TransportError("the answer to 'triangle' has other sizes than the columns of the sites.")
-    n_samples, products = int(sums[0]), unpacked(packed, d)
-    if n_samples < 2 or not (np.isfinite(sums).all() and np.isfinite(packed).all()):
+    if not (sums[0] >= 2 and np.isfinite(sums).all() and np.isfinite(packed).all()):
         return None
+    n_samples, products = int(sums[0]), unpacked(packed, d)
     if known is None:
         shift, squares = sums[1:] / n_samples, np.diagonal(products)
         variance = squares / n_samples - shift**2

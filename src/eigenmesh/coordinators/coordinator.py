@@ -12,7 +12,7 @@ from eigenmesh.errors import InputError
 # Answers that are added at once: with more, there are fewer sums, but somebody has to hold that many at a time.
 FAN_IN = 8
 # For the package of an object, the module of this room that has its engine.
-ENGINES = {"dask": "dask", "dask_expr": "dask"}
+ENGINES = {"dask": "dask", "dask_expr": "dask", "ray": "ray"}
 
 
 class Coordinator(ABC):
@@ -35,19 +35,7 @@ class Coordinator(ABC):
 
     Examples
     --------
-    >>> from sklearn.datasets import load_digits
-    >>> from eigenmesh import DecentralizedPCA
-    >>> from eigenmesh.coordinators import Coordinator, verbs
-    >>> class Here(Coordinator):
-    ...     name, request_s = "local", 0.0
-    ...     def __init__(self, parts):
-    ...         self.parts = parts
-    ...     def ask(self, message):
-    ...         return verbs.add([verbs.answer(message, rows, f"node {at}") for at, rows in enumerate(self.parts)])
-    >>> X = load_digits().data
-    >>> pca = DecentralizedPCA(3).fit(Here([X[:700], X[700:]]))
-    >>> pca.traffic_.rounds
-    2
+    See the page "Sites that answer requests".
     """
 
     name: ClassVar[str] = "coordinated"

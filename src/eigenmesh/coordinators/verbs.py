@@ -102,8 +102,9 @@ def add(answers: Sequence[bytes]) -> bytes:
     first, total = decoded[0]
     for head, arrays in decoded[1:]:
         for what, one, other in (
+            ("columns", [first["n_features"]], [head["n_features"]]),
             ("columns", first.get("columns"), head.get("columns")),
-            ("sizes", [array.shape for array in total], [array.shape for array in arrays]),
+            ("arrays", [array.shape for array in total], [array.shape for array in arrays]),
         ):
             if one != other:
                 text = f"other {what} than {first['site']}: {_differing(one, other)}"
@@ -302,7 +303,7 @@ def answer(message: bytes, rows: Any, site: str = "node 0", columns: Sequence[st
         _require_alike(rows, head, arrays)
         with np.errstate(over="ignore", invalid="ignore"):
             found = verb(rows, head, *arrays)
-        about = {"site": site, "parts": 1, "rows": rows.shape[0]}
+        about = {"site": site, "parts": 1, "rows": rows.shape[0], "n_features": rows.shape[1]}
         return encode(about if columns is None else {**about, "columns": list(columns)}, *found)
     except NotFiniteError as error:
         row, column, value = error.args

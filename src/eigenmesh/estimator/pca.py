@@ -118,7 +118,7 @@ def data_for(
 
 def asked_data(pca: Any, X: Any, nodes: Any, sample_weight: Any) -> AskedData:
     """Samples of an engine that is asked for sums, or behind a coordinator; reads nothing if the columns are known."""
-    from eigenmesh.coordinators.asked import AskedData, Sites
+    from eigenmesh.coordinators.asked import AskedData, AskedSites
 
     engine = coordinator_of(X)
     if sample_weight is not None:
@@ -132,7 +132,7 @@ def asked_data(pca: Any, X: Any, nodes: Any, sample_weight: Any) -> AskedData:
         if value is not default and not (isinstance(value, str) and value == default):
             only = f"{engine.name} data: all parts are asked for sums"
             raise InputError(f"{name} = {value!r} has no meaning for {only}. Leave {name} out.")
-    sites = Sites(engine, fills=pca._request().missing == "mean")
+    sites = AskedSites(engine, fills=pca._request().missing == "mean")
     data = AskedData(sites)
     n_parts = data.facts.n_nodes
     if pca.n_nodes not in (None, n_parts):
