@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ["averaging", "data", "errors", "graphs", "metrics", "networks", "solvers", "theory", "transports"]
 NAMES = [
     "Certificate",
+    "Compared",
     "Costs",
     "DecentralizedPCA",
     "GivenComponents",
@@ -29,6 +30,7 @@ NAMES = [
     "StreamingPCA",
     "Traffic",
     "certify",
+    "compare",
     "load_model",
     "run",
 ]

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from eigenmesh.certificate import Certificate, GivenComponents
     from eigenmesh.estimator import DecentralizedPCA, SavedModel, StreamingPCA, certify, load_model
     from eigenmesh.events import Record
+    from eigenmesh.experiments import Compared, compare
     from eigenmesh.fitting import Costs, Plan
     from eigenmesh.iteration import Result, StopReason, run
     from eigenmesh.networks import Traffic
@@ -16,6 +17,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Certificate",
+    "Compared",
     "Costs",
     "DecentralizedPCA",
     "GivenComponents",
@@ -28,6 +30,7 @@ __all__ = [
     "Traffic",
     "averaging",
     "certify",
+    "compare",
     "data",
     "errors",
     "graphs",
@@ -46,6 +49,7 @@ _HOMES = {
     "certificate": ["Certificate", "GivenComponents"],
     "estimator": ["DecentralizedPCA", "SavedModel", "StreamingPCA", "certify", "load_model"],
     "events": ["Record"],
+    "experiments": ["Compared", "compare"],
     "fitting": ["Costs", "Plan"],
     "iteration": ["Result", "StopReason", "run"],
     "networks": ["Traffic"],

@@ -177,7 +177,7 @@ def test_streaming_makes_page_picture_and_tables(call, tmp_path, monkeypatch):
     done = call("reproduce", "streaming", "--quick", "--trials", 1, "--out", "r")
     assert done.exit_code == 0, done.output
     names = {path.name for path in (tmp_path / "r").iterdir()}
-    csvs = {"streaming.csv", "streaming-samples.csv", "streaming-messages.csv"}
+    csvs = {"streaming.csv", "streaming-errors.csv"}
     assert names == {"streaming.html", "streaming.png", "streaming.svg", *csvs}
     html = (tmp_path / "r" / "streaming.html").read_text(encoding="utf-8")
     with open(tmp_path / "r" / "streaming.csv", newline="") as file:

@@ -12,7 +12,7 @@ import pytest
 from small import made_up, small_panel
 
 from eigenmesh.experiments.catalogue import FIGURES, figure_1, figure_2, figure_3, unlike_experiment
-from eigenmesh.experiments.claims import CostRow, check_claims, line_of
+from eigenmesh.experiments.claims import CostRow, check_claims
 from eigenmesh.experiments.experiment import DataSet, Experiment, Method
 from eigenmesh.experiments.figures import STYLES, Axis, errors_picture, panel_svg, styles_of
 from eigenmesh.experiments.pages import Chapter, PanelResult, experiments_page
@@ -68,12 +68,12 @@ def results_of(experiment: Experiment) -> list[PanelResult]:
     """Made-up results: method number n falls by a tenth every n + 1 rounds."""
     panels = []
     for panel in experiment.panels:
-        rows, lines = [], []
+        rows, runs = [], []
         for number, method in enumerate(panel.methods):
             curves = [made_up(10.0 ** (-np.arange(1, 30) / (number + 1 + trial))) for trial in range(2)]
             rows.append(CostRow.of(method, curves))
-            lines.append(line_of(method, curves, "rounds"))
-        panels.append(PanelResult(panel, rows, lines))
+            runs.append(curves)
+        panels.append(PanelResult(panel, rows, runs))
     return panels
 
 
@@ -155,9 +155,8 @@ def test_page_says_plainly_when_a_claim_rests_on_counting():
     rows = [CostRow.of(ours, [fast]), CostRow.of(theirs, [slow])]
     panel = small_panel(methods=(ours, theirs))
     experiment = Experiment("fig1", "Figure 1: x", "says", {}, (panel,))
-    lines = [line_of(ours, [fast], "rounds"), line_of(theirs, [slow], "rounds")]
     findings = check_claims([(panel.title, rows)], nearly_equal=False)
-    html = experiments_page("t", [Chapter(experiment, [PanelResult(panel, rows, lines)], findings)], {})
+    html = experiments_page("t", [Chapter(experiment, [PanelResult(panel, rows, [[fast], [slow]])], findings)], {})
     page = assert_self_contained(html)
     assert "<td>FAST-PCA is close to centralised OI</td><td>supported</td><td>not supported</td>" in html
     # The numbers behind both verdicts are there as well.

@@ -16,8 +16,8 @@ from eigenmesh.experiments.claims import (
     cell,
     cost_rows,
     costs_csv,
+    errors_csv,
     line_of,
-    lines_csv,
     problems_solved,
 )
 from eigenmesh.experiments.experiment import Method, TrialRun
@@ -93,11 +93,15 @@ def test_csv_has_the_numbers_of_the_table():
     assert {line["settings"] for line in lines if line["method"] == "FAST-PCA"} == {"step_size=0.7"}
 
 
-def test_csv_of_lines_has_every_point():
-    line = line_of(FAST_PCA, [falling(0.5)], "matrices")
-    read = list(csv.DictReader(io.StringIO(lines_csv([("part", [line])], "matrices"))))
-    np.testing.assert_allclose([float(row["median_error"]) for row in read], line.median, rtol=1e-5)
-    np.testing.assert_allclose([float(row["matrices"]) for row in read], line.cost, rtol=1e-5)
+def test_csv_of_errors_has_every_recorded_point_of_every_trial():
+    curves = [falling(0.5), falling(0.7, 30)]
+    read = list(csv.DictReader(io.StringIO(errors_csv([("part", [(FAST_PCA, curves)])]))))
+    assert {(row["part"], row["method"], row["settings"]) for row in read} == {("part", "FAST-PCA", FAST_PCA.words)}
+    for trial, curve in enumerate(curves):
+        own = [row for row in read if row["trial"] == str(trial)]
+        np.testing.assert_allclose([float(row["error"]) for row in own], curve.error, rtol=1e-6)
+        for unit in ("iterations", "rounds", "matrices", "bytes"):
+            assert [int(row[unit]) for row in own] == curve.cost(unit).tolist()
 
 
 def test_captions_say_what_has_to_be_known():

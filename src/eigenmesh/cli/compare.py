@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +13,13 @@ from eigenmesh.cli import options
 from eigenmesh.cli.messages import Messages
 from eigenmesh.cli.options import METHOD, OUTPUT, option, parse_solvers
 from eigenmesh.cli.output import facts_of, make_folder, require_apart
-from eigenmesh.experiments.claims import CostRow, Line, costs_csv, line_of, lines_csv
+from eigenmesh.events import EventLog
+from eigenmesh.experiments.claims import costs_csv, errors_csv
+from eigenmesh.experiments.comparison import Compared, compared, methods_of
 from eigenmesh.experiments.experiment import Method
-from eigenmesh.experiments.figures import Axis, cost_table, errors_picture
-from eigenmesh.experiments.problems import ROUNDS_ALONE, Comparison
-from eigenmesh.experiments.runs import UNITS, Curve, follow
-from eigenmesh.fitting import NodeData, Request, Spread
+from eigenmesh.experiments.figures import cost_table
+from eigenmesh.experiments.runs import UNITS
+from eigenmesh.fitting import Request, Spread
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
 from eigenmesh.report.pictures import matplotlib, save_picture
 from eigenmesh.report.tables import facts_table
@@ -73,56 +74,42 @@ def compare(
     request = Request.parse(
         n_components=components or options.DEFAULT_COMPONENTS,
         at_most=components is None,
-        # The covariance is stored in the form that suits the solver that multiplies with it most often.
-        solver=max((method.solver for method in methods), key=lambda solver: solver.traits.expected_products),
         averaging="tree" if cost == "bytes" and find_name(averaging, ["auto"]) else averaging,
         max_rounds=max_rounds,
         scale=scale,
         random_state=seed,
-        costs=ROUNDS_ALONE,
     )
     with messages.waiting("reading the data"):
         problem = Spread(**where, seed=request.layout_seed).of_words(data, table)
-    with messages.waiting("computing the true components"):
-        comparison = Comparison.of(request, problem)
+    with ExitStack() as stack:
+        log_of = partial(_log_of, messages, methods, stack)
+        comparison, found = compared(request, problem, methods, log_of)
     messages.print(facts_table(facts_of(problem, comparison.prepared.moments.n_samples)))
-    curves = _run(messages, methods, comparison, max_rounds)
-    rows = [CostRow.of(method, [curve]) for method, curve in curves]
-    written = _write(out, problem, rows, curves, cost)
-    messages.print(cost_table(rows, cost))
+    written = _write(out, found, cost)
+    messages.print(cost_table(found.rows, cost))
     for path in written:
         messages.print(f"wrote {path}")
 
 
-def _run(
-    messages: Messages, methods: Sequence[Method], comparison: Comparison, max_rounds: int
-) -> list[tuple[Method, Curve]]:
-    curves = []
-    for number, method in enumerate(methods, start=1):
-        if not messages.quiet:
-            messages.alert(f"{number} of {len(methods)}: {method.label}", style="none")
-        with messages.log() as log:
-            curves.append((method, follow(method, comparison, max_rounds, log)))
-    return curves
+def _log_of(messages: Messages, methods: Sequence[Method], stack: ExitStack, method: Method) -> EventLog:
+    """Say which solver runs now, and show its progress until the next one or the end."""
+    stack.close()
+    if not messages.quiet:
+        messages.alert(f"{methods.index(method) + 1} of {len(methods)}: {method.label}", style="none")
+    return stack.enter_context(messages.log())
 
 
-def _write(
-    folder: Path, problem: NodeData, rows: Sequence[CostRow], curves: Sequence[tuple[Method, Curve]], cost: str
-) -> list[Path]:
-    # Centralised methods send nothing, so they are left out where the axis counts bytes.
-    lines: list[Line] = [line_of(m, [c], cost) for m, c in curves if not (cost == "bytes" and m.centralised)]
-    written = [save_text(folder / COSTS, costs_csv([(problem.name, rows)]))]
-    written.append(save_text(folder / ERRORS, lines_csv([(problem.name, lines)], cost)))
-    about = f"{problem.topology}, {problem.shards.n_nodes} nodes, {problem.split} split"
-    figure = errors_picture([Axis(problem.name, about, lines, cost)])
-    return [*written, *(save_picture(figure, folder / name) for name in PICTURES if lines)]
+def _write(folder: Path, found: Compared, cost: str) -> list[Path]:
+    pairs = [(method, [curve]) for method, curve in zip(found.methods, found.curves, strict=True)]
+    written = [save_text(folder / COSTS, costs_csv([(found.name, found.rows)]))]
+    written.append(save_text(folder / ERRORS, errors_csv([(found.name, pairs)])))
+    # Centralised methods send nothing.
+    if cost != "bytes" or not all(method.centralised for method in found.methods):
+        figure = found.plot(cost)
+        written += [save_picture(figure, folder / name) for name in PICTURES]
+    return written
 
 
 def parse_methods(text: str) -> list[Method]:
     """Methods from the solvers of --solvers; those of the same name are told apart by their settings."""
-    methods = [Method(solver.name, solver) for solver in parse_solvers(text)]
-    names = Counter(method.label for method in methods)
-    return [
-        replace(method, label=f"{method.label} ({method.words})") if names[method.label] > 1 else method
-        for method in methods
-    ]
+    return methods_of(parse_solvers(text))

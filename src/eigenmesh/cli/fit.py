@@ -55,7 +55,7 @@ def fit(
 
     - `eigenmesh fit digits -k 3 --plot digits.png --report digits.html`
 
-    - `eigenmesh fit patients.csv --table label_column=site --split label --scale --plot patients.png --plot-ellipses`
+    - `eigenmesh fit patients.csv --table label_column=site --split label --scale`
 
     - `eigenmesh fit a.csv b.csv c.csv --topology links.txt --json -`
 

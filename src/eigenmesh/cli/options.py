@@ -332,11 +332,9 @@ def read_stream(
 
 
 def read_view(
-    plot_components: Annotated[
-        str | None, option(OUTPUT, "A,B", "The components of the scores in --plot, 1,2 by default.")
-    ] = None,
+    plot_components: Annotated[str | None, option(OUTPUT, "A,B", "Components of the scores; 1,2 by default.")] = None,
     plot_ellipses: Annotated[
-        bool, option(OUTPUT, None, "In --plot, an ellipse around each group of samples.", "--plot-ellipses")
+        bool, option(OUTPUT, None, "Draw an ellipse around each group.", "--plot-ellipses")
     ] = False,
 ) -> View:
     """What a picture of scores shows."""

@@ -175,11 +175,8 @@ def _panel(panel: Panel, results: Results, missing: dict[str, str], best: bool) 
         return PanelResult(panel, missing=missing.get(_data_name(panel), "It was not run."))
     rows = claims.cost_rows(panel, here)
     rows = claims.best_rows(rows) if best else rows
-    lines = [
-        claims.line_of(row.method, [curve for run, curve in here.items() if run.method == row.method], "rounds")
-        for row in rows
-    ]
-    return PanelResult(panel, rows, lines)
+    in_order = sorted(here, key=lambda run: run.trial)
+    return PanelResult(panel, rows, [[here[run] for run in in_order if run.method == row.method] for row in rows])
 
 
 def _print_tables(messages: Messages, chapters: Sequence[Chapter]) -> None:
@@ -204,7 +201,7 @@ def _write(out: Path, what: str, chapters: Sequence[Chapter], about: dict[str, s
         written += _draw(out, chapter, made)
         texts = {
             f"{name}-costs.csv": claims.costs_csv((result.panel.title, result.rows) for result in made),
-            f"{name}-errors.csv": claims.lines_csv(((result.panel.title, result.lines) for result in made), "rounds"),
+            f"{name}-errors.csv": claims.errors_csv((result.panel.title, result.runs) for result in made),
         }
         written += [save_text(out / file_name, text) for file_name, text in texts.items()]
     title = OWN[what][0] if what in OWN else "The experiments of the FAST-PCA paper, run again"
@@ -242,9 +239,7 @@ def reproduce_streaming(messages: Messages, out: Path, trials: int, seed: int, q
     written = [save_picture(figure, out / f"streaming{suffix}") for suffix in (".png", ".svg")]
     parts = [(result.panel.title, result.rows) for result in results]
     texts = {"streaming.csv": streams.streaming_csv(parts), "streaming.html": pages.streaming_page(results, about)}
-    for unit in streams.STREAM_UNITS:
-        lines = [(title, [claims.line_of(row.method, row.curves, unit) for row in rows]) for title, rows in parts]
-        texts[f"streaming-{unit}.csv"] = claims.lines_csv(lines, unit)
+    texts["streaming-errors.csv"] = claims.errors_csv(parts)
     written += [save_text(out / name, text) for name, text in texts.items()]
     for result in results:
         messages.print(figures.streaming_table(result))

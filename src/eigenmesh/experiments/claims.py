@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -145,13 +146,20 @@ def costs_csv(parts: Iterable[tuple[str, Sequence[CostRow]]]) -> str:
     return as_csv(records)
 
 
-def lines_csv(parts: Iterable[tuple[str, Sequence[Line]]], unit: str) -> str:
-    """Lines of pictures as CSV, one line per point."""
-    records = [["part", "method", "settings", unit, "median_error", "lower_quartile", "upper_quartile"]]
-    for part, line in ((part, line) for part, lines in parts for line in lines):
-        for cost, *errors in zip(line.cost, line.median, line.lower, line.upper, strict=True):
-            numbers = [f"{cost:.6g}", *(f"{error:.6e}" for error in errors)]
-            records.append([part, line.method.label, line.method.words, *numbers])
+def errors_csv(
+    parts: Iterable[tuple[str, Iterable[tuple[Method | StreamMethod, Sequence[Curve | StreamCurve]]]]],
+) -> str:
+    """Recorded points as CSV: one line per part, method, trial and point, with every cost so far and the error."""
+    records: list[list[object]] = []
+    for part, runs in parts:
+        for method, curves in runs:
+            for trial, curve in enumerate(curves):
+                if not records:
+                    records.append(["part", "method", "settings", "trial", *curve._fields])
+                *costs, errors = curve
+                for *spent, error in zip(*costs, errors, strict=True):
+                    numbers = [f"{cost:.0f}" for cost in spent]
+                    records.append([part, method.label, method.words, trial, *numbers, f"{error:.6e}"])
     return as_csv(records)
 
 
@@ -206,17 +214,21 @@ class JudgedClaim:
     claim: str
     evidence: Mapping[str, tuple[Evidence, ...]]
 
-    def verdict(self, unit: str) -> ClaimVerdict | None:
-        """Over all panels, with costs counted in this unit; None if it has no evidence."""
-        return combined([each.verdict for each in self.evidence[unit]]) if unit in self.evidence else None
+    def words(self, unit: str) -> str:
+        """In how many panels the numbers support the claim, with costs counted in this unit."""
+        if unit not in self.evidence:
+            return "not about cost"
+        found = Counter(each.verdict for each in self.evidence[unit])
+        panels = found.total()
+        if len(found) == 1:
+            (verdict,) = found
+            return verdict.value if panels == 1 else f"{verdict.value} in all {panels} panels"
+        rest = [f"{found[verdict]} {words}" for verdict, words in BESIDES.items() if found[verdict]]
+        return ", ".join([f"supported in {found[ClaimVerdict.HOLDS]} of {panels} panels", *rest])
 
 
-def combined(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
-    """The common verdict, if all that are not open agree; otherwise partly."""
-    decided = {verdict for verdict in verdicts if verdict is not ClaimVerdict.OPEN}
-    if not decided:
-        return ClaimVerdict.OPEN
-    return decided.pop() if len(decided) == 1 else ClaimVerdict.PARTLY
+# How the panels are counted that do not support a claim.
+BESIDES = {ClaimVerdict.PARTLY: "in part", ClaimVerdict.FAILS: "against it", ClaimVerdict.OPEN: "undecided"}
 
 
 def check_claims(panels: Sequence[tuple[str, Sequence[CostRow]]], nearly_equal: bool) -> list[JudgedClaim]:

@@ -197,10 +197,8 @@ def cost_caption(rows: Sequence[CostRow], unit: str) -> str:
 
 
 def claims_table(findings: Sequence[JudgedClaim]) -> Table:
-    """One row per claim: its verdict as the paper counts, and counted equally."""
-    verdicts = [[one.verdict(unit) for unit in (PAPER_UNIT, EQUAL_UNIT)] for one in findings]
-    words = [["not about cost" if verdict is None else verdict.value for verdict in each] for each in verdicts]
-    rows = [(one.claim, *each) for one, each in zip(findings, words, strict=True)]
+    """One row per claim: in how many panels it is supported, as the paper counts, and counted equally."""
+    rows = [(one.claim, *(one.words(unit) for unit in (PAPER_UNIT, EQUAL_UNIT))) for one in findings]
     return new_table("claim", "as the paper counts", "counting every matrix", left=3, rows=rows)
 
 

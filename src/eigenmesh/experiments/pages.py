@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from importlib.resources import files
 
@@ -12,7 +13,8 @@ from rich.table import Table
 
 from eigenmesh.experiments import claims, figures, streams
 from eigenmesh.experiments.claims import CostRow, JudgedClaim, Line
-from eigenmesh.experiments.experiment import Experiment, Panel
+from eigenmesh.experiments.experiment import Experiment, Method, Panel
+from eigenmesh.experiments.runs import Curve
 
 UNITS_SHOWN = (claims.PAPER_UNIT, claims.EQUAL_UNIT, "bytes")
 CITATION = (
@@ -21,7 +23,7 @@ CITATION = (
 )
 CLAIMS_RULE = (
     f"Close, or about as well: within a factor of {claims.FACTOR:g} at every error that either reaches. Ahead: cheaper "
-    "at every such error. In part: at some of them, or in some panels."
+    "at every such error. In part: at some of them. Undecided: neither method reaches an error."
 )
 HOW_COUNTED = (
     "The paper counts one unit per round, whatever is sent in it, and one per iteration of a centralised method. "
@@ -40,12 +42,22 @@ HOW_STREAMED = (
 
 @dataclass(frozen=True)
 class PanelResult:
-    """Table and lines of a panel, or the reason why there are none."""
+    """Table and curves of a panel, one per trial of each of its rows, or the reason why there are none."""
 
     panel: Panel
     rows: Sequence[CostRow] = ()
-    lines: Sequence[Line] = ()
+    curves: Sequence[Sequence[Curve]] = ()
     missing: str = ""
+
+    @property
+    def runs(self) -> list[tuple[Method, Sequence[Curve]]]:
+        """The methods of the rows, each with its curves."""
+        return [(row.method, curves) for row, curves in zip(self.rows, self.curves, strict=True)]
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """The lines of the plot."""
+        return [claims.line_of(method, curves, "rounds") for method, curves in self.runs]
 
     @property
     def axis(self) -> figures.Axis:

@@ -11,6 +11,7 @@ import numpy as np
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.certificate import Certificate
+from eigenmesh.data import make_frame
 from eigenmesh.events import CertificateInWords, Ended, Record
 from eigenmesh.iteration.stopping import StopReason
 from eigenmesh.networks import Traffic
@@ -91,6 +92,14 @@ class Result:
     def converged(self) -> bool:
         """True if the certificate reached the tolerance."""
         return self.stop_reason is StopReason.CONVERGED
+
+    @property
+    def history_frame(self) -> Any:
+        """The history as a data frame: a row per record, with a column for each of its fields.
+
+        The frame is of pandas, polars or pyarrow, the first of them that is installed.
+        """
+        return make_frame({name: np.array([getattr(one, name) for one in self.history]) for name in Record._fields})
 
     @property
     def ended(self) -> Ended:

@@ -313,7 +313,7 @@ def loadings_picture(
     numbers = require_components(shown, len(loadings), None if ax is None else 1)
     if ax is not None:
         _draw_loadings(ax, loadings[numbers[0] - 1], names, most, numbers[0])
-        return _root(ax)
+        return root_figure(ax)
     columns, rows = min(3, len(numbers)), -(-len(numbers) // 3)
     figure = new_figure(4.2 * columns, (0.9 + 0.26 * min(most, len(names))) * rows)
     panels = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
@@ -459,12 +459,12 @@ def _names_of(names: Sequence[str] | None, d: int) -> Sequence[str]:
 def _place(ax: Axes | None, width: float, height: float) -> tuple[Figure, Axes]:
     """The axes of a user and their figure, or a new figure of this size and its axes."""
     if ax is not None:
-        return _root(ax), ax
+        return root_figure(ax), ax
     figure = new_figure(width, height)
     return figure, figure.subplots()
 
 
-def _root(axes: Axes) -> Figure:
+def root_figure(axes: Axes) -> Figure:
     """The whole figure that axes belong to, of which they may be in a part."""
     figure: Any = axes.figure
     while figure.figure is not figure:
