@@ -182,7 +182,9 @@ def compare(
         if not isinstance(data, NodeData) or isinstance(data, ColumnData):
             raise InputError("compare works on samples that are split over nodes, in one process; give such data.")
         name = name or data.name or f"{data.shards.n_features} features"
-        return compared(request, replace(data, name=name), methods, lambda method: events)[1]
+        # Nodes that are given are no split.
+        data = replace(data, name=name, split=data.split if nodes is None else None)
+        return compared(request, data, methods, lambda method: events)[1]
 
 
 def compared(
