@@ -15,15 +15,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from eigenmesh import run
+from eigenmesh import graphs, run
 from eigenmesh.averaging import Tree
 from eigenmesh.data import CovarianceKind, Formed, Shards, load, split_by_name
 from eigenmesh.data.datasets import gaussian, paper_spectrum, unlike_nodes
-from eigenmesh.experiments.problems import CHANGING
 from eigenmesh.fitting import NodeData, Request, prepare
 from eigenmesh.fitting.networks import network_over
-from eigenmesh.graphs import metropolis
-from eigenmesh.graphs.topologies import complete
+from eigenmesh.graphs import changing, metropolis, topologies
 from eigenmesh.metrics import largest_angle
 from eigenmesh.solvers import BlockKrylov, FastPCA, Solver, TrackedSubspace
 
@@ -45,8 +43,27 @@ PROTOTYPE = {
 }
 
 
-# On the first network a round is an exact average, so the rounds are the iterations plus one.
-NETWORKS = {"complete graph": lambda n_nodes, seed: metropolis(complete(n_nodes)), **CHANGING}
+def random_graph(n_nodes: int, seed: int) -> graphs.Weights:
+    return metropolis(topologies.erdos_renyi(n_nodes, seed=seed))
+
+
+# Number of nodes, seed -> network. On the first one a round is an exact average, so the rounds are the iterations plus
+# one.
+NETWORKS = {
+    "complete graph": lambda n_nodes, seed: metropolis(topologies.complete(n_nodes)),
+    "random graph": random_graph,
+    "one-way, out-degree 3": lambda n_nodes, seed: graphs.push(topologies.random_out(n_nodes, seed=seed)),
+    "one-way ring with chords": lambda n_nodes, seed: graphs.balanced(topologies.directed_chords(n_nodes, seed=seed)),
+    "fresh graph each round": lambda n_nodes, seed: changing.fresh_graphs(n_nodes, 0.2, seed),
+    "links up 70 %": lambda n_nodes, seed: changing.links_up(random_graph(n_nodes, seed), 0.7, seed),
+    "links up 30 %": lambda n_nodes, seed: changing.links_up(random_graph(n_nodes, seed), 0.3, seed),
+    "connected over 5 rounds": lambda n_nodes, seed: changing.dealt_out(
+        topologies.erdos_renyi(n_nodes, seed=seed), 5, seed
+    ),
+    "matchings": lambda n_nodes, seed: changing.matchings(random_graph(n_nodes, seed), seed),
+    "10 % lost": lambda n_nodes, seed: changing.lossy(random_graph(n_nodes, seed), 0.1, seed=seed),
+    "30 % lost": lambda n_nodes, seed: changing.lossy(random_graph(n_nodes, seed), 0.3, seed=seed),
+}
 
 
 class Problem(NamedTuple):
@@ -58,7 +75,7 @@ class Problem(NamedTuple):
     @classmethod
     def of(cls, shards: Shards, k: int) -> Problem:
         request = Request(n_components=k, covariance=CovarianceKind.FORMED)
-        covariance = prepare(request, NodeData(shards, metropolis(complete(M)))).covariance
+        covariance = prepare(request, NodeData(shards, metropolis(topologies.complete(M)))).covariance
         vectors = np.linalg.eigh(covariance.matrices.mean(axis=0))[1][:, : -k - 1 : -1]
         return cls(covariance, np.ascontiguousarray(vectors))
 

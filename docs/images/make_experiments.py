@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PIL import Image
 
-NAMES = ("fig1", "fig2", "fig3", "unlike-digits", "streaming")
+NAMES = ("fig1", "fig2", "fig3", "unlike-digits")
 WIDTH, COLOURS = 1200, 96
 
 

@@ -11,11 +11,8 @@ import sys
 
 import pytest
 
-from eigenmesh.cli import reproduce as _reproduce
 from eigenmesh.experiments import catalogue
-from eigenmesh.experiments import problems as networks
 from eigenmesh.experiments import runs as _runs
-from eigenmesh.experiments import streams as streaming
 from waiting import LIMIT_S, until
 
 SMALL = ("--trials", 1, "--rounds", 60, "--jobs", 1)
@@ -107,22 +104,11 @@ def test_unlike_nodes_in_a_small_version(call, tmp_path):
     assert len(best) == 3 * 8 * 4
 
 
-def test_networks_that_change_in_a_small_version(call, tmp_path, monkeypatch):
-    few = {name: networks.CHANGING[name] for name in ("links up 70 %", "30 % lost")}
-    monkeypatch.setattr(catalogue, "CHANGING", few)
-    done = call("reproduce", "changing", "--quick", "--trials", 1, "--rounds", 150, "--jobs", 1, "--out", "r")
-    assert done.exit_code == 0, done.output
-    html = (tmp_path / "r" / "changing.html").read_text(encoding="utf-8")
-    for words in ("tracked subspace", "unlike, 30 % lost", "FAST-PCA", "150 rounds per run"):
-        assert words in html
-    assert {path.name for path in (tmp_path / "r").glob("*.png")} == {"changing-synthetic.png"}
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fig4"], "unknown experiment 'fig4'; there are: all, changing, fig1, fig2, fig3, streaming, unlike"),
-        (["fig1", "--quick"], "--quick can only be used with unlike, changing and streaming"),
+        (["fig4"], "unknown experiment 'fig4'; there are: all, fig1, fig2, fig3, unlike"),
+        (["fig1", "--quick"], "--quick can only be used with unlike"),
         (["fig1", "--out", "file/r"], "cannot create the folder file/r"),
     ],
 )
@@ -169,21 +155,3 @@ def test_help_teaches(call):
     assert done.exit_code == 0
     for words in ("Examples:", "fig1", "unlike", "--trials", "EIGENMESH_DATA", "Exit status"):
         assert words in done.stdout
-
-
-def test_streaming_makes_page_picture_and_tables(call, tmp_path, monkeypatch):
-    monkeypatch.setattr(streaming, "GRID", ((2.0, 50.0),))
-    monkeypatch.setattr(_reproduce, "QUICK_SAMPLES", 2000)
-    done = call("reproduce", "streaming", "--quick", "--trials", 1, "--out", "r")
-    assert done.exit_code == 0, done.output
-    names = {path.name for path in (tmp_path / "r").iterdir()}
-    csvs = {"streaming.csv", "streaming-errors.csv"}
-    assert names == {"streaming.html", "streaming.png", "streaming.svg", *csvs}
-    html = (tmp_path / "r" / "streaming.html").read_text(encoding="utf-8")
-    with open(tmp_path / "r" / "streaming.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert {"D-Krasulina", "DM-Krasulina", "C-DIEGO", "distributed Oja", "partial_fit"} <= {r["method"] for r in rows}
-    for row in rows:
-        assert f">{float(row['error']):.2e}</td>" in html
-        assert f"{float(row['error']):.2e}" in done.stdout
-    assert "--rounds cannot be used with streaming" in call("reproduce", "streaming", "--rounds", 5).stderr

@@ -14,7 +14,7 @@ from eigenmesh.experiments.problems import PooledParts, leading_eigenvectors, ma
 from eigenmesh.experiments.runs import follow
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Stacked
-from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, OrthogonalIteration, TrackedSubspace
+from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, OrthogonalIteration
 
 
 def test_truth_is_that_of_the_pooled_covariance():
@@ -119,12 +119,3 @@ def test_runs_end_when_they_are_done_or_lost():
     lost = follow(Method("x", DSA(step_size=50.0)), comparison, rounds=4000)
     assert lost.iterations[-1] < 1000
     assert lost.cost_to_reach(1e-2, "rounds") == np.inf
-
-
-def test_what_a_fit_finds_of_a_changing_network_in_its_set_up_is_not_counted():
-    comparison = make_comparison(small_panel(topology="links up 70 %", n_nodes=6), 0, 0)
-    curve = follow(Method("x", TrackedSubspace()), comparison, rounds=200)
-    assert curve.error.min() < 1e-10
-    # An iteration takes a few mixes, what is found in the set-up more than a hundred rounds.
-    assert curve.rounds[0] < 50
-    assert curve.cost_to_reach(1e-6, "rounds") < 100

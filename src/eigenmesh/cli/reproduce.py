@@ -1,9 +1,9 @@
-"""``eigenmesh reproduce``: the experiments of the paper, and further ones on harder data and networks."""
+"""``eigenmesh reproduce``: the experiments of the paper, and one on nodes whose data differ."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +16,7 @@ from eigenmesh.cli.messages import Messages
 from eigenmesh.cli.options import Quiet, argument, option
 from eigenmesh.cli.output import make_folder
 from eigenmesh.errors import InputError
-from eigenmesh.experiments import catalogue, claims, figures, pages, streams
+from eigenmesh.experiments import catalogue, claims, figures, pages
 from eigenmesh.experiments.experiment import DataSet, Experiment, Panel, TrialRun
 from eigenmesh.experiments.pages import Chapter, PanelResult
 from eigenmesh.experiments.runs import Results, Store, kept_runs, make_runs, missing_data, runs_of, usable_cores
@@ -24,29 +24,20 @@ from eigenmesh.report import save_picture
 from eigenmesh.report.pictures import matplotlib
 from eigenmesh.words import canonical_name
 
-ALL, UNLIKE, CHANGING, STREAMING = "all", "unlike", "changing", "streaming"
-CHOICES = (*catalogue.FIGURES, ALL, UNLIKE, CHANGING, STREAMING)
-# Experiments that are not from the paper, with the title of their page and their default number of trials.
-OWN = {
-    UNLIKE: ("Decentralised PCA when the data of the nodes differ", 1),
-    CHANGING: ("Decentralised PCA on networks that go one way, change or lose messages", 3),
-}
-TRIALS = 10
-STREAMING_TRIALS = 10
-QUICK_SAMPLES = 10_000
+ALL, UNLIKE = "all", "unlike"
+CHOICES = (*catalogue.FIGURES, ALL, UNLIKE)
+# Trials of the figures of the paper; the experiment on unlike nodes tries whole grids.
+TRIALS, UNLIKE_TRIALS = 10, 1
 # Exit status if part of the experiments could not be run.
 INCOMPLETE = 1
 
 WHAT_HELP = (
     "fig1: distinct eigenvalues; fig2: nearly equal ones; fig3: MNIST and CIFAR-10; all: these three; unlike: "
-    "nodes whose data differ; changing: networks that go one way, change or lose messages; streaming: one pass over "
-    "a stream of samples, compared with published methods."
+    "nodes whose data differ."
 )
-TRIALS_HELP = f"Monte-Carlo trials; {TRIALS} by default, {OWN[UNLIKE][1]} for unlike, {OWN[CHANGING][1]} for changing."
-ROUNDS_HELP = (
-    "Budget of rounds per run; by default 15,000 for fig1 and fig2, 1,000 for fig3, 600 for unlike, 3,000 for changing."
-)
-QUICK_HELP = "For unlike and changing: small data, without MNIST; for streaming: a tenth of the samples."
+TRIALS_HELP = f"Monte-Carlo trials; {TRIALS} by default, {UNLIKE_TRIALS} for unlike."
+ROUNDS_HELP = "Budget of rounds per run; by default 15,000 for fig1 and fig2, 1,000 for fig3, 600 for unlike."
+QUICK_HELP = "For unlike: small data, without MNIST."
 
 
 def reproduce(
@@ -78,21 +69,11 @@ def reproduce(
     - `eigenmesh reproduce all --out results --jobs 4`
 
     - `eigenmesh reproduce unlike --quick`
-
-    - `eigenmesh reproduce changing --trials 1`
-
-    - `eigenmesh reproduce streaming`
     """
     messages = Messages.of(quiet)
     what = canonical_name("experiment", what, CHOICES)
-    if what == STREAMING:
-        for name, value in {"--rounds": rounds, "--jobs": jobs}.items():
-            if value is not None:
-                raise InputError(f"{name} cannot be used with streaming, whose runs are short; leave it out.")
-        reproduce_streaming(messages, out, trials or STREAMING_TRIALS, seed, quick)
-        return
     experiments = _experiments(what, rounds, quick)
-    trials = trials or (OWN[what][1] if what in OWN else TRIALS)
+    trials = trials or (UNLIKE_TRIALS if what == UNLIKE else TRIALS)
     # matplotlib is needed only at the end; if it is missing, fail now.
     matplotlib("figure")
     make_folder(out)
@@ -117,11 +98,9 @@ def reproduce(
 def _experiments(what: str, rounds: int | None, quick: bool) -> list[Experiment]:
     if what == UNLIKE:
         return [catalogue.unlike_experiment(rounds, quick)]
-    if what == CHANGING:
-        return [catalogue.changing_experiment(rounds, quick)]
     if quick:
         small = f"make {what} small with --trials 1 --rounds 500"
-        raise InputError(f"--quick can only be used with unlike, changing and streaming; {small}.")
+        raise InputError(f"--quick can only be used with unlike; {small}.")
     return [make(rounds) for name, make in catalogue.FIGURES.items() if what in (name, ALL)]
 
 
@@ -138,23 +117,16 @@ def _carry_out(
     due = [run for run in wanted if _data_name(run.panel) not in missing]
     experiment_of = {run: name for name, each in runs.items() for run in each}
     totals = Counter(experiment_of[run] for run in (*results, *due))
-    done = {name: sum(experiment_of[run] == name for run in results) for name in totals}
+    done = Counter(experiment_of[run] for run in results)
     with messages.waiting("running") as tell:
-        finish = counted(tell, totals, done)
-        make_runs(due, store, jobs, lambda run: finish(experiment_of[run]))
+
+        def finish(run: TrialRun) -> None:
+            name = experiment_of[run]
+            done[name] += 1
+            tell(f"{name}: {done[name]:,} of {totals[name]:,} runs are done", at_once=done[name] == totals[name])
+
+        make_runs(due, store, jobs, finish)
     return results | kept_runs(due, store), missing
-
-
-def counted(tell: Callable[..., None], totals: Mapping[str, int], done: Mapping[str, int]) -> Callable[[str], None]:
-    """A function to call with the kind of each run that finishes; ``done`` counts those finished before."""
-    counts = dict(done)
-
-    def finish(kind: str) -> None:
-        counts[kind] += 1
-        words = f"{kind}: {counts[kind]:,} of {totals[kind]:,} runs are done"
-        tell(words, at_once=counts[kind] == totals[kind])
-
-    return finish
 
 
 def _data_name(panel: Panel) -> str:
@@ -162,8 +134,8 @@ def _data_name(panel: Panel) -> str:
 
 
 def _chapter(experiment: Experiment, results: Results, missing: dict[str, str]) -> Chapter:
-    panels = [_panel(panel, results, missing, best=experiment.name in OWN) for panel in experiment.panels]
-    if experiment.name in OWN:
+    panels = [_panel(panel, results, missing, best=experiment.name == UNLIKE) for panel in experiment.panels]
+    if experiment.name == UNLIKE:
         return Chapter(experiment, panels)
     tables = [(result.panel.title, result.rows) for result in panels if result.rows]
     return Chapter(experiment, panels, claims.check_claims(tables, nearly_equal=experiment.name == "fig2"))
@@ -204,44 +176,20 @@ def _write(out: Path, what: str, chapters: Sequence[Chapter], about: dict[str, s
             f"{name}-errors.csv": claims.errors_csv((result.panel.title, result.runs) for result in made),
         }
         written += [save_text(out / file_name, text) for file_name, text in texts.items()]
-    title = OWN[what][0] if what in OWN else "The experiments of the FAST-PCA paper, run again"
+    title = "The experiments of the FAST-PCA paper, run again"
+    if what == UNLIKE:
+        title = "Decentralised PCA when the data of the nodes differ"
     return [*written, save_text(out / f"{what}.html", pages.experiments_page(title, chapters, about))]
 
 
 def _draw(out: Path, chapter: Chapter, made: Sequence[PanelResult]) -> list[Path]:
-    """Draw one picture per figure of the paper; for experiments that are not from the paper, one per data set."""
+    """Draw one picture per figure of the paper; of unlike nodes, one per data set."""
     experiment, written = chapter.experiment, []
-    own = experiment.name in OWN
-    for data, group in groupby(made, key=lambda result: _data_name(result.panel) or "synthetic" if own else ""):
+    own = experiment.name == UNLIKE
+    for data, group in groupby(made, key=lambda result: _data_name(result.panel) if own else ""):
         panels = [result.axis for result in group]
         title = f"{experiment.title}: {data}" if own else experiment.title
         figure = figures.errors_picture(panels, title, columns=3 if own else 2)
         name = f"{experiment.name}-{data}" if own else experiment.name
         written += [save_picture(figure, out / f"{name}{suffix}") for suffix in (".png", ".svg")]
     return written
-
-
-def reproduce_streaming(messages: Messages, out: Path, trials: int, seed: int, quick: bool) -> None:
-    """Run all methods over all streams; write page, pictures and CSV files, and print the tables."""
-    matplotlib("figure")
-    make_folder(out)
-    panels = streams.streaming_panels(QUICK_SAMPLES if quick else None)
-    totals = {panel.title: len(panel.methods) for panel in panels}
-    with messages.waiting("running") as tell:
-        finish = counted(tell, totals, dict.fromkeys(totals, 0))
-        results = [figures.StreamResult(panel, streams.streaming_rows(panel, trials, seed, finish)) for panel in panels]
-    about = {
-        "command": f"eigenmesh reproduce streaming{' --quick' if quick else ''} --trials {trials} --seed {seed}",
-        "trials": f"{trials}, each with new samples, graph and start; medians",
-        "made by": f"eigenmesh {__version__}",
-    }
-    figure = figures.streaming_picture(results)
-    written = [save_picture(figure, out / f"streaming{suffix}") for suffix in (".png", ".svg")]
-    parts = [(result.panel.title, result.rows) for result in results]
-    texts = {"streaming.csv": streams.streaming_csv(parts), "streaming.html": pages.streaming_page(results, about)}
-    texts["streaming-errors.csv"] = claims.errors_csv(parts)
-    written += [save_text(out / name, text) for name, text in texts.items()]
-    for result in results:
-        messages.print(figures.streaming_table(result))
-    for path in written:
-        messages.print(f"wrote {path}")

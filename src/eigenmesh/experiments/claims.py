@@ -9,15 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from eigenmesh.experiments.experiment import Method, Panel, TrialRun
 from eigenmesh.experiments.runs import TARGETS, UNITS, Curve, goal
-
-if TYPE_CHECKING:
-    from eigenmesh.experiments.streams import StreamCurve, StreamMethod
 
 # Cost of each method to reach each error, over all trials.
 
@@ -100,14 +97,14 @@ def cell(row: CostRow, target: int, unit: str) -> str:
 class Line(NamedTuple):
     """A method's line in a picture: median error over the trials, with the quartiles, all (points,)."""
 
-    method: Method | StreamMethod
+    method: Method
     cost: np.ndarray
     median: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
 
 
-def line_of(method: Method | StreamMethod, curves: Sequence[Curve | StreamCurve], unit: str) -> Line:
+def line_of(method: Method, curves: Sequence[Curve], unit: str) -> Line:
     """Errors of all trials on a common axis of costs; a run that has ended keeps its last error."""
     first = max(max(float(curve.cost(unit)[0]) for curve in curves), 1.0)
     last = max(max(float(curve.cost(unit)[-1]) for curve in curves), first)

@@ -41,18 +41,13 @@ class Method:
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Gaussian samples with the paper's spectrum.
-
-    ``equal``: the first k eigenvalues are all 1. ``unlike``: each node has samples along its own directions
-    (``unlike_nodes``).
-    """
+    """Gaussian samples with the paper's spectrum; ``equal``: the first k eigenvalues are all 1."""
 
     gap: float
     equal: bool = False
     d: int = 20
     k: int = 5
     samples_per_node: int = 5000
-    unlike: bool = False
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,9 @@ from eigenmesh.experiments.claims import (
     JudgedClaim,
     Line,
     cell,
-    line_of,
     problems_solved,
 )
 from eigenmesh.experiments.runs import TARGETS, UNITS, goal
-from eigenmesh.experiments.streams import OUR_STREAM, STREAM_UNITS, StreamPanel, StreamRow
 from eigenmesh.report.pictures import TEXT_SIZE, draw_frame, new_figure, set_heading, write_figure
 from eigenmesh.report.tables import new_table
 from eigenmesh.words import readable_bytes
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 # Pictures of error against cost, with lines that differ even without colour.
 
 
-AXES = UNITS | STREAM_UNITS | {"seconds": "virtual seconds"}
+AXES = UNITS | {"seconds": "virtual seconds"}
 # Smaller errors are rounding.
 LEAST_ERROR = 1e-16
 MARKERS_PER_LINE = 6
@@ -64,12 +62,6 @@ STYLES = {
     "seq-dist-pm": Style("#b07a00", (0, (2, 1)), "X"),
     "block-krylov": Style("#882255", "-", "*", 2.0),
     "tracked-subspace": Style("#332288", (0, (4, 1)), "h", 2.0),
-    "D-Krasulina": Style("#0072b2", "--", "p"),
-    "DM-Krasulina": Style("#56b4e9", "-.", "<"),
-    "C-DIEGO": Style("#cc79a7", ":", ">", 2.0),
-    "distributed Oja": Style("#009e73", (0, (8, 3)), "d"),
-    "IncrementalPCA": Style("#666666", (0, (3, 1, 1, 1)), "s"),
-    "partial_fit": Style("#882255", "-", "h", 2.0),
 }
 SPARE_STYLES = (
     Style("#444444", "-", "d"),
@@ -82,14 +74,12 @@ SPARE_STYLES = (
 
 
 class Axis(NamedTuple):
-    """One plot: its lines, the unit of its horizontal axis and the range of errors that it shows."""
+    """One plot: its lines, and the unit of its horizontal axis."""
 
     title: str
     subtitle: str
     lines: Sequence[Line]
     unit: str = "rounds"
-    least: float = LEAST_ERROR
-    ratio: float = AXIS_RATIO
 
 
 def errors_picture(panels: Sequence[Axis], title: str = "", columns: int = 2) -> Figure:
@@ -125,8 +115,8 @@ def draw_errors(axes: Axes, panel: Axis) -> None:
         _draw_line(axes, line, style, number, len(panel.lines))
     first = min((line.cost[0] for line in panel.lines), default=1.0)
     last = max((line.cost[-1] for line in panel.lines), default=10.0)
-    costs = (max(0.9 * first, last / panel.ratio), 1.1 * last)
-    axes.set(xscale="log", yscale="log", xlim=costs, ylim=(panel.least, 2))
+    costs = (max(0.9 * first, last / AXIS_RATIO), 1.1 * last)
+    axes.set(xscale="log", yscale="log", xlim=costs, ylim=(LEAST_ERROR, 2))
     draw_frame(axes, f"{AXES[panel.unit]} (log scale)", "error: mean of sin²(angle)")
     # Over many decades minor ticks show nothing, and they take most of the drawing time.
     axes.minorticks_off()
@@ -217,49 +207,3 @@ def solved_table(tables: Sequence[Sequence[CostRow]]) -> Table:
     ]
     title = f"Of {len(tables)} problems, with the best setting of a grid for each (median of rounds)"
     return new_table("method", *(f"to {goal(target)}" for target in TARGETS), left=1, rows=rows, title=title)
-
-
-# Experiments on streams of samples: table of the final errors and costs, and picture.
-
-
-HEADINGS = ("method", "settings", "error", "messages", "payload", "x error", "x messages")
-# Smallest error of the pictures. The streams are finite samples of a distribution, so no method gets below this.
-LEAST = 3e-4
-# Ratio of the two ends of an axis: from one message per node to a thousand times as many as partial_fit sends.
-STREAM_AXIS_RATIO = 1_000_000
-
-
-class StreamResult(NamedTuple):
-    """A panel of streams and the rows of its methods."""
-
-    panel: StreamPanel
-    rows: Sequence[StreamRow]
-
-
-def streaming_table(result: StreamResult) -> Table:
-    """One row per method: medians at the end of the stream, and their ratios to those of ``partial_fit``."""
-    ours = next(row for row in result.rows if row.method.label == OUR_STREAM)
-    rows = []
-    for row in result.rows:
-        error, messages, sent = (row.at_end(what) for what in ("error", "messages", "bytes"))
-        ratios = [f"{error / ours.at_end('error'):.3g}", f"{messages / ours.at_end('messages'):.3g}"]
-        numbers = [f"{error:.2e}", f"{messages:,.0f}", readable_bytes(sent), *ratios]
-        rows.append([row.method.label, row.method.words, *numbers])
-    table = new_table(*HEADINGS, left=2, rows=rows, title=result.panel.title, title_justify="left")
-    table.columns[1].overflow = "fold"
-    return table
-
-
-def streaming_picture(results: Sequence[StreamResult]) -> Figure:
-    """For each panel, the error against samples and, next to it, against messages."""
-    return errors_picture(
-        [stream_axis(result, unit) for result in results for unit in STREAM_UNITS], "One pass over a stream"
-    )
-
-
-def stream_axis(result: StreamResult, unit: str) -> Axis:
-    """The error of all methods against samples or messages."""
-    panel = result.panel
-    words = f"{panel.n_nodes} nodes, {panel.n_samples:,} samples of {panel.d} features"
-    lines = [line_of(row.method, row.curves, unit) for row in result.rows]
-    return Axis(panel.title, words, lines, unit, LEAST, STREAM_AXIS_RATIO)

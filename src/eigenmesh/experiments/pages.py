@@ -11,7 +11,7 @@ from importlib.resources import files
 
 from rich.table import Table
 
-from eigenmesh.experiments import claims, figures, streams
+from eigenmesh.experiments import claims, figures
 from eigenmesh.experiments.claims import CostRow, JudgedClaim, Line
 from eigenmesh.experiments.experiment import Experiment, Method, Panel
 from eigenmesh.experiments.runs import Curve
@@ -30,13 +30,6 @@ HOW_COUNTED = (
     "FAST-PCA sends two d x K matrices per round, the estimate and the tracker, so it costs twice as much in matrices. "
     "SeqDistPM sends single columns: each counts as one matrix, but its payload is K times smaller. Payload is the sum "
     "over all links. The error is the mean over nodes and components of the squared sine of the angle."
-)
-HOW_STREAMED = (
-    "Every node gets one sample at a time, and no method keeps any. The error is the mean over nodes and components of "
-    "the squared sine of the angle to the eigenvectors of the distribution. partial_fit gives the components of all "
-    "samples so far. The published methods are shown with the best step size of a grid, chosen by their final error. "
-    "IncrementalPCA gets all samples in one place, with one message per node and batch. A message goes over one link "
-    "in one direction. The last two columns are relative to partial_fit."
 )
 
 
@@ -89,21 +82,14 @@ class Chapter:
 
 def experiments_page(title: str, chapters: Sequence[Chapter], about: Mapping[str, str]) -> str:
     """The page of experiments: how each was run, its pictures, what it says about the paper, and its tables."""
-    body = [_facts(about), _paragraph(HOW_COUNTED)]
+    meta = '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">'
+    style = files("eigenmesh.experiments").joinpath("page.css").read_text(encoding="utf-8")
+    head = f"<head>\n{meta}\n<title>{escape(title)}</title>\n<style>{style}</style>\n</head>"
+    body = [f"<h1>{escape(title)}</h1>", _facts(about), _paragraph(HOW_COUNTED)]
     for chapter in chapters:
         body += _chapter(chapter)
-    return _page(title, [*body, _paragraph(f"Paper: {CITATION}", "small")])
-
-
-def streaming_page(results: Sequence[figures.StreamResult], about: Mapping[str, str]) -> str:
-    """The page of all panels of streams."""
-    body = [_facts(about), _paragraph(HOW_STREAMED)]
-    for result in results:
-        axes = {f"{result.panel.title}: error against {unit}": unit for unit in streams.STREAM_UNITS}
-        shown = [_picture(figures.stream_axis(result, unit), words) for words, unit in axes.items()]
-        body += [f"<h2>{escape(result.panel.title)}</h2>", f'<div class="pictures">{"".join(shown)}</div>']
-        body.append(_table(figures.streaming_table(result)))
-    return _page("One pass over a stream of samples", body)
+    content = "\n".join([*body, _paragraph(f"Paper: {CITATION}", "small")])
+    return f'<!DOCTYPE html>\n<html lang="en">\n{head}\n<body>\n{content}\n</body>\n</html>\n'
 
 
 # The parts of the pages.
@@ -134,15 +120,6 @@ def _chapter(chapter: Chapter) -> list[str]:
 # HTML. Whatever becomes part of a page is escaped here, except what this file has written itself.
 
 
-def _page(title: str, body: Sequence[str]) -> str:
-    """A whole page under this heading."""
-    meta = '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">'
-    style = files("eigenmesh.experiments").joinpath("page.css").read_text(encoding="utf-8")
-    head = f"<head>\n{meta}\n<title>{escape(title)}</title>\n<style>{style}</style>\n</head>"
-    content = "\n".join([f"<h1>{escape(title)}</h1>", *body])
-    return f'<!DOCTYPE html>\n<html lang="en">\n{head}\n<body>\n{content}\n</body>\n</html>\n'
-
-
 def _facts(entries: Mapping[str, str]) -> str:
     """Names and values as a list of definitions."""
     return f"<dl>{''.join(f'<dt>{escape(name)}</dt><dd>{escape(value)}</dd>' for name, value in entries.items())}</dl>"
@@ -152,18 +129,15 @@ def _paragraph(words: str, css: str = "") -> str:
     return f'<p class="{css}">{escape(words)}</p>'
 
 
-def _picture(axis: figures.Axis, words: str) -> str:
-    """A plot as a separate image, so that the ids of two pictures cannot clash."""
-    data = base64.b64encode(figures.panel_svg(axis)).decode()
-    return f'<figure><img alt="{escape(words)}" src="data:image/svg+xml;base64,{data}"></figure>'
-
-
 def _pictures(made: Sequence[PanelResult]) -> str:
     """The plots of panels, next to each other if there is room."""
     shown = []
     for result in made:
         labels = ", ".join(line.method.label for line in result.lines)
-        shown.append(_picture(result.axis, f"{result.panel.title}: error against rounds of {labels}"))
+        words = f"{result.panel.title}: error against rounds of {labels}"
+        # Separate images, so that the ids of two pictures cannot clash.
+        data = base64.b64encode(figures.panel_svg(result.axis)).decode()
+        shown.append(f'<figure><img alt="{escape(words)}" src="data:image/svg+xml;base64,{data}"></figure>')
     return f'<div class="pictures">{"".join(shown)}</div>'
 
 

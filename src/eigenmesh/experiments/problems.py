@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
@@ -16,45 +15,8 @@ from eigenmesh.arrays import Array, namespace, to_numpy
 from eigenmesh.data import Covariance, CovarianceKind, Formed, Shards, datasets, load, split_by_name
 from eigenmesh.experiments.experiment import DataSet, Panel, Synthetic
 from eigenmesh.fitting import Costs, NodeData, Prepared, Request, prepare
-from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import random_basis
-
-# Networks of experiments by name: topologies, and networks that go one way, change or lose messages.
-
-
-MakeNetwork: TypeAlias = Callable[[int, int], Weights | NetworkSequence]
-
-
-def _random(n_nodes: int, seed: int) -> Weights:
-    return graphs.metropolis(graphs.topologies.erdos_renyi(n_nodes, seed=seed))
-
-
-# Number of nodes, seed -> network.
-CHANGING: dict[str, MakeNetwork] = {
-    "random graph": _random,
-    "one-way, out-degree 3": lambda n_nodes, seed: graphs.push(graphs.topologies.random_out(n_nodes, seed=seed)),
-    "one-way ring with chords": lambda n_nodes, seed: graphs.balanced(
-        graphs.topologies.directed_chords(n_nodes, seed=seed)
-    ),
-    "fresh graph each round": lambda n_nodes, seed: graphs.changing.fresh_graphs(n_nodes, 0.2, seed),
-    "links up 70 %": lambda n_nodes, seed: graphs.changing.links_up(_random(n_nodes, seed), 0.7, seed),
-    "links up 30 %": lambda n_nodes, seed: graphs.changing.links_up(_random(n_nodes, seed), 0.3, seed),
-    "connected over 5 rounds": lambda n_nodes, seed: graphs.changing.dealt_out(
-        graphs.topologies.erdos_renyi(n_nodes, seed=seed), 5, seed
-    ),
-    "matchings": lambda n_nodes, seed: graphs.changing.matchings(_random(n_nodes, seed), seed),
-    "10 % lost": lambda n_nodes, seed: graphs.changing.lossy(_random(n_nodes, seed), 0.1, seed=seed),
-    "30 % lost": lambda n_nodes, seed: graphs.changing.lossy(_random(n_nodes, seed), 0.3, seed=seed),
-}
-
-
-def network_by_name(name: str, n_nodes: int, seed: int) -> Weights | NetworkSequence:
-    """A network of the table, or a topology with Metropolis weights."""
-    if name in CHANGING:
-        return CHANGING[name](n_nodes, seed)
-    return graphs.metropolis(graphs.topology(name, n_nodes, seed=seed))
-
 
 # Costs under which the average with the fewest rounds is chosen, however many bytes it sends.
 ROUNDS_ALONE = Costs(bandwidth_bytes_s=math.inf)
@@ -153,7 +115,7 @@ def make_comparison(panel: Panel, seed: int, trial: int) -> Comparison:
     seeds = np.random.SeedSequence(seed, spawn_key=(trial,)).generate_state(3, dtype=np.uint32)
     data_seed, graph_seed, start_seed = map(int, seeds)
     shards = _samples(panel.data, panel.n_nodes, data_seed)
-    data = NodeData(shards, network_by_name(panel.topology, panel.n_nodes, graph_seed))
+    data = NodeData(shards, graphs.metropolis(graphs.topology(panel.topology, panel.n_nodes, seed=graph_seed)))
     wanted: Any = {"n_components": panel.n_components, "covariance": CovarianceKind.FORMED, "costs": ROUNDS_ALONE}
     return Comparison.of(Request(**wanted, seed=start_seed), data, isinstance(panel.data, DataSet) and panel.data.unit)
 
@@ -169,8 +131,6 @@ def _samples(data: Synthetic | DataSet, n_nodes: int, seed: int) -> Shards:
         spectrum = np.concatenate([np.ones(data.k), np.linspace(data.gap, 0.1, data.d - data.k)])
     else:
         spectrum = datasets.paper_spectrum(data.d, data.k, data.gap)
-    if data.unlike:
-        return Shards.from_list(datasets.unlike_nodes(spectrum, [data.samples_per_node] * n_nodes, seed))
     return Shards.from_list(np.split(datasets.gaussian(spectrum, n_nodes * data.samples_per_node, seed), n_nodes))
 
 

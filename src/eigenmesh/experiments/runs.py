@@ -27,8 +27,8 @@ from eigenmesh.errors import EigenmeshError, UnreadableFileError
 from eigenmesh.events import EventLog, Record
 from eigenmesh.experiments.experiment import DataSet, Experiment, Method, Panel, TrialRun
 from eigenmesh.experiments.problems import Comparison, make_comparison
-from eigenmesh.fitting import fit, network_over
-from eigenmesh.networks import Bound, Network, Stacked, Traffic
+from eigenmesh.fitting import fit
+from eigenmesh.networks import Bound, Stacked, Traffic
 
 # Error against cost of one run of one method, and the folder that stores finished runs.
 
@@ -80,13 +80,8 @@ class Curve(NamedTuple):
 
     def error_at(self, unit: str, costs: np.ndarray) -> np.ndarray:
         """Error of the last iteration within each of ``costs``; NaN before the first one."""
-        return error_within(self.cost(unit), self.error, costs)
-
-
-def error_within(spent: np.ndarray, error: np.ndarray, costs: np.ndarray) -> np.ndarray:
-    """Last error whose cost so far (n,) is within each of ``costs``; NaN before the first one."""
-    place = np.searchsorted(spent, costs, side="right") - 1
-    return np.where(place >= 0, error[np.maximum(place, 0)], np.nan)
+        place = np.searchsorted(self.cost(unit), costs, side="right") - 1
+        return np.where(place >= 0, self.error[np.maximum(place, 0)], np.nan)
 
 
 def curve_of(history: Sequence[Record], alone: bool) -> Curve:
@@ -176,13 +171,7 @@ def follow(method: Method, comparison: Comparison, rounds: int, events: EventLog
     """
     prepared = comparison.centralised if method.centralised else comparison.prepared
     uncounted = needs_no_checks(method)
-    network: Network
-    if isinstance(prepared.network, Stacked):
-        network = (UncountedChecks if uncounted else Stacked)(prepared.network.weights, prepared.averaging)
-    else:
-        network = network_over(prepared.weights, None, prepared.averaging)
-        # The set-up of a fit, which is not counted, finds how fast the network is.
-        network.mean(np.zeros((network.n_nodes, 1)))
+    network = (UncountedChecks if uncounted else Stacked)(prepared.network.weights, prepared.averaging)
     request = replace(prepared.request, tol=TOL, max_rounds=rounds)
     fitted = fit(
         replace(prepared, request=request, solver=method.solver, network=network, set_up=Traffic()),

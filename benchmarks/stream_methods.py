@@ -1,13 +1,20 @@
-"""One pass over a stream of samples: error against samples and against messages."""
+"""One pass over a stream of samples, compared with published methods: ``python benchmarks/stream_methods.py``.
+
+Prints the error and the traffic of each method at the end of three streams, medians of ten trials, and with ``--plot
+FILE`` draws the error against samples and against messages. ``--quick`` takes a tenth of the samples.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import argparse
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from rich.console import Console
 from sklearn.decomposition import IncrementalPCA
 
 from eigenmesh import graphs
@@ -15,11 +22,13 @@ from eigenmesh.arrays import normalised, orthonormal
 from eigenmesh.averaging import Tree
 from eigenmesh.data.datasets import random_axes
 from eigenmesh.estimator import StreamingPCA
-from eigenmesh.experiments.claims import as_csv
-from eigenmesh.experiments.runs import error_within
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Network, Stacked, Traffic
+from eigenmesh.report import save_picture
+from eigenmesh.report.pictures import draw_frame, new_figure, set_heading
+from eigenmesh.report.tables import new_table
 from eigenmesh.solvers import random_basis
+from eigenmesh.words import readable_bytes
 
 # Published methods of streaming PCA: one pass, an estimate per node, an average of gradients for every few samples.
 
@@ -162,6 +171,7 @@ POINTS = 150
 # Step sizes of the published methods: c_0 and L of c_0 / (2 gap) / (L + t). The best pair is shown.
 GRID = tuple((c_0, offset) for c_0 in (2.0, 4.0) for offset in (50.0, 500.0))
 OUR_STREAM = "partial_fit"
+QUICK_SAMPLES = 10_000
 STREAM_UNITS = {"samples": "samples at all nodes so far", "messages": "messages over all links"}
 
 
@@ -171,11 +181,6 @@ class StreamMethod:
 
     label: str
     method: OnePass
-    centralised: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.label
 
     @property
     def words(self) -> str:
@@ -214,13 +219,6 @@ class StreamCurve(NamedTuple):
     bytes: np.ndarray
     error: np.ndarray
 
-    def cost(self, unit: str) -> np.ndarray:
-        values: np.ndarray = getattr(self, unit)
-        return values
-
-    def error_at(self, unit: str, costs: np.ndarray) -> np.ndarray:
-        return error_within(self.cost(unit), self.error, costs)
-
 
 class StreamRow(NamedTuple):
     """A method and its curves, one per trial."""
@@ -241,10 +239,7 @@ def streaming_panels(n_samples: int | None = None) -> tuple[StreamPanel, ...]:
         *_grid("C-DIEGO", DistributedOja(2, 50)),
     )
     several = _grid("distributed Oja", DistributedOja(2, 50))
-    whole = (
-        StreamMethod("IncrementalPCA", InOnePlace(ticks=250), centralised=True),
-        StreamMethod(OUR_STREAM, EveryBatch(ticks=250)),
-    )
+    whole = (StreamMethod("IncrementalPCA", InOnePlace(ticks=250)), StreamMethod(OUR_STREAM, EveryBatch(ticks=250)))
     panels = (
         StreamPanel("K = 1, gap 0.8", 0.8, 1, (*one, *whole)),
         StreamPanel("K = 1, gap 0.97", 0.97, 1, (*one, *whole)),
@@ -271,21 +266,62 @@ def follow_stream(method: StreamMethod, panel: StreamPanel, seed: int, trial: in
     return StreamCurve(*np.array(points).T)
 
 
-def streaming_rows(panel: StreamPanel, trials: int, seed: int, report: Callable[[str], None]) -> list[StreamRow]:
+def streaming_rows(panel: StreamPanel, trials: int, seed: int) -> list[StreamRow]:
     """All methods on all trials, each with the setting of its grid that ends with the smallest median error."""
-    rows = []
-    for method in panel.methods:
-        rows.append(StreamRow(method, [follow_stream(method, panel, seed, trial) for trial in range(trials)]))
-        report(panel.title)
+    rows = [
+        StreamRow(method, [follow_stream(method, panel, seed, trial) for trial in range(trials)])
+        for method in panel.methods
+    ]
     by_label = groupby(rows, key=lambda row: row.method.label)
     return [min(same, key=lambda row: row.at_end("error")) for _, same in by_label]
 
 
-def streaming_csv(parts: Sequence[tuple[str, Sequence[StreamRow]]]) -> str:
-    """Final error and traffic as CSV, one line per part and method."""
-    numbers = ("error", "messages", "bytes")
-    records: list[list[object]] = [["part", "method", "settings", *numbers, "trials"]]
-    for part, row in ((part, row) for part, rows in parts for row in rows):
-        ends = [f"{row.at_end(what):.6g}" for what in numbers]
-        records.append([part, row.method.label, row.method.words, *ends, len(row.curves)])
-    return as_csv(records)
+HEADINGS = ("method", "settings", "error", "messages", "payload", "x error", "x messages")
+# No error of a picture is smaller: streams are finite samples of a distribution.
+LEAST = 3e-4
+LOOKS = ("-", "--", "-.", ":", (0, (8, 3)), (0, (3, 1, 1, 1)))
+
+
+def print_table(console: Console, panel: StreamPanel, rows: Sequence[StreamRow]) -> None:
+    """Medians at the end of a stream, and their ratios to those of ``partial_fit``."""
+    (ours,) = (row for row in rows if row.method.label == OUR_STREAM)
+    cells = []
+    for row in rows:
+        error, messages, sent = (row.at_end(what) for what in ("error", "messages", "bytes"))
+        ratios = [f"{error / ours.at_end('error'):.3g}", f"{messages / ours.at_end('messages'):.3g}"]
+        numbers = [f"{error:.2e}", f"{messages:,.0f}", readable_bytes(sent), *ratios]
+        cells.append([row.method.label, row.method.words, *numbers])
+    console.print(new_table(*HEADINGS, left=2, rows=cells, title=panel.title))
+
+
+def draw(path: Path, results: Sequence[tuple[StreamPanel, Sequence[StreamRow]]]) -> None:
+    """For each stream, the error of the first trial against samples and, next to it, against messages."""
+    figure = new_figure(10, 3.7 * len(results) + 1.2)
+    for (panel, rows), pair in zip(results, np.atleast_2d(figure.subplots(len(results), 2)), strict=True):
+        for axes, unit in zip(pair, STREAM_UNITS, strict=True):
+            for row, look in zip(rows, LOOKS, strict=False):
+                axes.plot(getattr(row.curves[0], unit), row.curves[0].error, linestyle=look, label=row.method.label)
+            axes.set(xscale="log", yscale="log", ylim=(LEAST, 2))
+            draw_frame(axes, f"{STREAM_UNITS[unit]} (log scale)", "error: mean of sin²(angle)")
+            set_heading(axes, panel.title, f"{panel.n_nodes} nodes, {panel.n_samples:,} samples of {panel.d} features")
+            axes.legend(frameon=False)
+    save_picture(figure, path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--plot", type=Path)
+    wanted = parser.parse_args()
+    console, results = Console(width=120), []
+    for panel in streaming_panels(QUICK_SAMPLES if wanted.quick else None):
+        results.append((panel, streaming_rows(panel, wanted.trials, wanted.seed)))
+        print_table(console, *results[-1])
+    if wanted.plot:
+        draw(wanted.plot, results)
+
+
+if __name__ == "__main__":
+    main()
