@@ -1,8 +1,7 @@
 """A whole network on one GPU: an iteration of FAST-PCA against the bare product, and the same answer as NumPy.
 
 Run it with ``python benchmarks/gpu.py`` on a machine with a CUDA device. Times are medians of many turns between two
-CUDA events, measured in turns; the product is the faster of `C @ X` called from Python and replayed from a CUDA graph.
-Iterations are replayed as in a run, from one check to the next.
+CUDA events, measured in turns.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -18,7 +18,6 @@ from rich.table import Table
 
 from eigenmesh import graphs, run
 from eigenmesh.data import Formed
-from eigenmesh.iteration.cuda_graphs import PlainSteps, cuda_graph, steps_of
 from eigenmesh.iteration.result import Result
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import FastPCA
@@ -52,42 +51,35 @@ def microseconds(torch, calls: dict[str, Callable[[], object]]) -> dict[str, flo
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(TURNS):
         for name, call in calls.items():
-            iterations = getattr(call, "iterations", 1)
-            n_calls = -(-ITERATIONS_A_TURN // iterations)
             call()
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
-            for _ in range(n_calls):
+            for _ in range(ITERATIONS_A_TURN):
                 call()
             end.record()
             end.synchronize()
-            taken[name].append(begin.elapsed_time(end) * 1e3 / (n_calls * iterations))
+            taken[name].append(begin.elapsed_time(end) * 1e3 / ITERATIONS_A_TURN)
     return {name: median(times) for name, times in taken.items()}
 
 
 class Chain:
     """Iterations one after the other, each from the state that the last one left."""
 
-    def __init__(self, step, state, iterations: int) -> None:
-        self.step, self.state, self.iterations = step, state, iterations
+    def __init__(self, step: Callable[[object], object], state: object) -> None:
+        self.step, self.state = step, state
 
     def __call__(self) -> None:
-        self.state = self.step(self.state, self.iterations)
+        self.state = self.step(self.state)
 
 
 def times(torch, covariance: Formed) -> dict[str, float]:
-    """Microseconds of the bare product, an iteration from Python, and a replayed one."""
+    """Microseconds of the bare product, and of an iteration."""
     nodes, solver = network(), FastPCA()
     start = covariance.place(np.repeat(random_basis(N_FEATURES, N_COMPONENTS, 0)[np.newaxis], N_NODES, axis=0))
     state = solver.init(covariance, nodes, start)
-    out = torch.empty_like(start)
-    # Iterations between two checks of a run.
-    interval = 10 * nodes.weights.spectrum.diameter
     calls = {
         "product": lambda: covariance.matrices @ start,
-        "product in a graph": cuda_graph(lambda _: torch.matmul(covariance.matrices, start, out=out), 1, start.device),
-        "iteration": Chain(PlainSteps(solver, covariance, nodes), state, 1),
-        "iteration, replayed": Chain(steps_of(solver, covariance, nodes, start), state, interval),
+        "iteration": Chain(partial(solver.step, covariance, nodes), state),
     }
     return microseconds(torch, calls)
 
@@ -114,7 +106,7 @@ def main() -> None:
         sys.exit(f"benchmarks/gpu.py needs a CUDA device; PyTorch {torch.__version__} sees none here.")
     size = f"M = {N_NODES}, d = {N_FEATURES}, K = {N_COMPONENTS}"
     speed = Table(title=f"FAST-PCA, {size}, on {torch.cuda.get_device_name()}")
-    for heading in ("C @ X", "C @ X in a graph", "iteration", "replayed", "ratio", "ratio, replayed"):
+    for heading in ("C @ X", "iteration", "ratio"):
         speed.add_column(heading, justify="right")
     answers = Table(title="The same run in NumPy and on the GPU")
     for heading in ("iterations", "stop", "sine to eigh", "NumPy's", "sine between", "NumPy", "GPU"):
@@ -124,9 +116,8 @@ def main() -> None:
     here = Formed(exact)
     there = Formed(torch.asarray(exact, device="cuda"))
     taken = times(torch, there)
-    floor = min(taken["product"], taken["product in a graph"])
-    ratios = (taken[name] / floor for name in ("iteration", "iteration, replayed"))
-    speed.add_row(*(f"{value:.1f} us" for value in taken.values()), *(f"{ratio:.2f}" for ratio in ratios))
+    ratio = taken["iteration"] / taken["product"]
+    speed.add_row(*(f"{value:.1f} us" for value in taken.values()), f"{ratio:.2f}")
     on_gpu, gpu_s = solved(there)
     on_cpu, cpu_s = solved(here)
     answers.add_row(

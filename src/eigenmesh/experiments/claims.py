@@ -143,16 +143,12 @@ def costs_csv(parts: Iterable[tuple[str, Sequence[CostRow]]]) -> str:
     return as_csv(records)
 
 
-def errors_csv(
-    parts: Iterable[tuple[str, Iterable[tuple[Method | StreamMethod, Sequence[Curve | StreamCurve]]]]],
-) -> str:
+def errors_csv(parts: Iterable[tuple[str, Iterable[tuple[Method, Sequence[Curve]]]]]) -> str:
     """Recorded points as CSV: one line per part, method, trial and point, with every cost so far and the error."""
-    records: list[list[object]] = []
+    records: list[list[object]] = [["part", "method", "settings", "trial", *Curve._fields]]
     for part, runs in parts:
         for method, curves in runs:
             for trial, curve in enumerate(curves):
-                if not records:
-                    records.append(["part", "method", "settings", "trial", *curve._fields])
                 *costs, errors = curve
                 for *spent, error in zip(*costs, errors, strict=True):
                     numbers = [f"{cost:.0f}" for cost in spent]

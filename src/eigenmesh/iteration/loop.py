@@ -18,7 +18,6 @@ from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError, TooFewSamplesError
 from eigenmesh.events import BoundCertified, EventLog, Record
 from eigenmesh.iteration import stopping
-from eigenmesh.iteration.cuda_graphs import steps_of
 from eigenmesh.iteration.result import Result, by_rows
 from eigenmesh.iteration.stopping import StopReason
 from eigenmesh.metrics import mean_error
@@ -139,10 +138,9 @@ class Loop:
         self.began = time.perf_counter()
         self.iterations_before = max((record.iteration for record in self.events.history), default=0)
         self.like = self._at_nodes(np.zeros((self.covariance.n_features, 1)))
-        self.steps = steps_of(self.solver, self.covariance, self.network, self.like)
         self.next_check = self.check_every or 1
-        # Rounds of one iteration. Unknown before the first one; this value makes the loop take that one alone.
-        self.rounds_per_iteration = self.max_rounds
+        # Rounds of the last iteration.
+        self.rounds_per_iteration = 0
         self.stall = stopping.StallDetector()
         self.gate = stopping.CertificateGate(
             self.tol, CAUTION if self.network.flood_ends_average else self.solver.traits.early
@@ -188,23 +186,12 @@ class Loop:
                 state = last_healthy = self.solver.narrowed(state)
 
     def _advance(self, state: Any) -> Any:
-        """One iteration; or all iterations up to the next check, if they take equally many rounds."""
+        """One iteration."""
         rounds_before = self.account.rounds
-        n = self._iterations_ahead if self.steps.alike and self.reference is None else 1
-        state = self.steps(state, n)
-        self.iteration += n
-        self.rounds_per_iteration = (self.account.rounds - rounds_before) // n
+        state = self.solver.step(self.covariance, self.network, state)
+        self.iteration += 1
+        self.rounds_per_iteration = self.account.rounds - rounds_before
         return state
-
-    @property
-    def _iterations_ahead(self) -> int:
-        """Iterations until the next check or the end of the budget, whichever comes first."""
-        max_rounds = self.max_rounds
-        left = min(self.next_check, max_rounds) - self.iteration
-        if self.rounds_per_iteration:
-            left = min(left, -((self.account.rounds - max_rounds) // self.rounds_per_iteration))
-        # The last check may have used up the budget.
-        return max(1, left)
 
     @property
     def _out_of_iterations(self) -> bool:
@@ -219,7 +206,7 @@ class Loop:
     def _check(self, state: Any) -> Check:
         """Check the residual, record it, and schedule the next check."""
         with self.account.phase("checks"):
-            check = self.solver.check(self.covariance, self.network, self.steps.kept(state))
+            check = self.solver.check(self.covariance, self.network, state)
         # Recomputed each time, because the rounds per iteration may grow.
         self.next_check = self.iteration + (self.check_every or (1 if check.free else self._interval))
         self._record(check.state, check.residual)

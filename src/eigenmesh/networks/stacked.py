@@ -37,7 +37,6 @@ class Stacked(Network):
 
     def __init__(self, weights: Weights, averaging: Averaging | None = None) -> None:
         super().__init__(weights, averaging)
-        # None is ever evicted: a CUDA graph that replays a step reads the matrix at its old address.
         self._operators: dict[tuple[Any, ...], Product] = {}
 
     @property
@@ -125,8 +124,6 @@ def _operator(exchange: LinearRound, array: Array) -> Product:
         placed = _torch_sparse(matrix, array)
     else:
         placed = ea.like(matrix.toarray() if sparse.issparse(matrix) else matrix, array)
-    if on_gpu(array) and not sparse.issparse(matrix):
-        return lambda arrays: _at_once(placed, arrays)
     reshape = type(array).reshape if hasattr(array, "reshape") else ea.namespace(array).reshape
 
     def apply(values: Array) -> Array:
@@ -134,22 +131,6 @@ def _operator(exchange: LinearRound, array: Array) -> Product:
         return reshape(placed @ reshape(values, (shape[0], -1)), shape)
 
     return lambda arrays: tuple([apply(array) for array in arrays])
-
-
-def _at_once(matrix: Array, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
-    """One product for all arrays of the same shape: on a GPU a second product costs more than copying both.
-
-    Arrays of shape (M, d, K) come back with the entries of each column adjacent in memory, the layout that
-    `symmetric_product` needs. All share one buffer, so the next product needs no copy.
-    """
-    xp = ea.namespace(matrix)
-    shape = arrays[0].shape
-    if any(array.shape != shape for array in arrays):
-        return tuple([_at_once(matrix, (array,))[0] for array in arrays])
-    by_columns = len(shape) == 3
-    stacked = ea.stacked([array.mT for array in arrays] if by_columns else list(arrays))
-    mixed = xp.reshape(matrix @ xp.reshape(stacked, (len(arrays), shape[0], -1)), stacked.shape)
-    return tuple([mixed[index, ...].mT if by_columns else mixed[index, ...] for index in range(len(arrays))])
 
 
 def _torch_sparse(matrix: Any, array: Array) -> Any:

@@ -65,10 +65,6 @@ class Traits:
     expected_products : int
         Products with the covariance in a typical run. They decide how the covariance is stored. Where sites are
         asked for sums, solvers with 100 or more are refused.
-    replay_key : tuple of str or None
-        Names of the Python numbers in the state that a step depends on; None: a step must not be replayed. The solver
-        promises that a step reads no other Python value and returns all its numbers unchanged, so that a GPU may replay
-        a recorded step until one of these numbers changes.
     """
 
     centralised: bool = False
@@ -77,7 +73,6 @@ class Traits:
     fixed_schedule: bool = False
     early: float = 1.0
     expected_products: int = 1000
-    replay_key: tuple[str, ...] | None = None
 
 
 class Iterate(NamedTuple):

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array, add_scaled, column_norms, inner_products, subtract_product
+from eigenmesh.arrays import Array, column_norms, squared_norms
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
 from eigenmesh.solvers.base import BLOWN_UP, LONGEST_COLUMN, Check, SteppedSolver, Traits, common_basis
@@ -61,7 +61,7 @@ class FastPCA(SteppedSolver):
     """
 
     name: ClassVar[str] = "fast-pca"
-    traits: ClassVar[Traits] = Traits(fixed_schedule=True, replay_key=("step_size",))
+    traits: ClassVar[Traits] = Traits(fixed_schedule=True)
 
     def largest_message(self, n_components: int, n_features: int) -> int:
         # X and S.
@@ -89,7 +89,7 @@ class FastPCA(SteppedSolver):
         """Equations (3) and (4)."""
         # `push_pull` returns new arrays, so they may be changed in place.
         X, S = network.push_pull(state.X, state.S)
-        X = add_scaled(X, state.step_size, state.S)
+        X += state.step_size * state.S
         H = pseudo_gradient(covariance, X, state.upper)
         S += H - state.H
         return state._replace(X=X, S=S, H=H)
@@ -124,8 +124,7 @@ def pseudo_gradient(covariance: Covariance, X: Array, upper: Array) -> Array:
     triu keeps p <= k: p < k is the Gram-Schmidt term, p = k the Krasulina term; row p is divided by |x_p|^2.
     """
     Z = covariance.apply(X)
-    products, squares = inner_products(X, Z)
-    return subtract_product(Z, X, products * (upper / squares[:, :, None]))
+    return Z - X @ ((X.mT @ Z) * (upper / squared_norms(X)[:, :, None]))
 
 
 def _restarted(

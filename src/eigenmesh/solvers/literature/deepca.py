@@ -48,7 +48,7 @@ class DeEPCA(Solver):
 
     mixes: int = 10
     name: ClassVar[str] = "deepca"
-    traits: ClassVar[Traits] = Traits(fixed_schedule=True, expected_products=150, replay_key=())
+    traits: ClassVar[Traits] = Traits(fixed_schedule=True, expected_products=150)
 
     def __post_init__(self) -> None:
         require_count("mixes", self.mixes)

@@ -39,7 +39,7 @@ class SDOT(Solver):
 
     mixes: int = 50
     name: ClassVar[str] = "s-dot"
-    traits: ClassVar[Traits] = Traits(fixed_schedule=True, expected_products=100, replay_key=())
+    traits: ClassVar[Traits] = Traits(fixed_schedule=True, expected_products=100)
 
     def __post_init__(self) -> None:
         require_count("mixes", self.mixes)
@@ -133,9 +133,7 @@ class OrthogonalIteration(Solver):
     """
 
     name: ClassVar[str] = "oi"
-    traits: ClassVar[Traits] = Traits(
-        centralised=True, integers=True, fixed_schedule=True, expected_products=150, replay_key=()
-    )
+    traits: ClassVar[Traits] = Traits(centralised=True, integers=True, fixed_schedule=True, expected_products=150)
 
     def step(self, covariance: Covariance, network: Network, state: Iterate) -> Iterate:
         Z = network.mean(covariance.apply(state.X))

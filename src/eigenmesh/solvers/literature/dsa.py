@@ -38,7 +38,7 @@ class Sanger(SteppedSolver):
     """
 
     name: ClassVar[str] = "sanger"
-    traits: ClassVar[Traits] = Traits(centralised=True, replay_key=("step_size",))
+    traits: ClassVar[Traits] = Traits(centralised=True)
 
     @staticmethod
     def suggested_step(scale: float, second: float) -> float:
@@ -80,7 +80,7 @@ class DSA(SteppedSolver):
     """
 
     name: ClassVar[str] = "dsa"
-    traits: ClassVar[Traits] = Traits(fixed_schedule=True, replay_key=("step_size", "scale"))
+    traits: ClassVar[Traits] = Traits(fixed_schedule=True)
 
     @staticmethod
     def suggested_step(scale: float, second: float) -> float:
@@ -132,7 +132,7 @@ class Krasulina(SteppedSolver):
 
     name: ClassVar[str] = "krasulina"
     longest: ClassVar[float] = BLOWN_UP
-    traits: ClassVar[Traits] = Traits(centralised=True, replay_key=("step_size",))
+    traits: ClassVar[Traits] = Traits(centralised=True)
 
     @staticmethod
     def suggested_step(scale: float, second: float) -> float:
