@@ -304,7 +304,7 @@ def draw(path: Path, results: Sequence[tuple[StreamPanel, Sequence[StreamRow]]])
             axes.set(xscale="log", yscale="log", ylim=(LEAST, 2))
             draw_frame(axes, f"{STREAM_UNITS[unit]} (log scale)", "error: mean of sin²(angle)")
             set_heading(axes, panel.title, f"{panel.n_nodes} nodes, {panel.n_samples:,} samples of {panel.d} features")
-            axes.legend(frameon=False)
+        pair[0].legend(frameon=False, loc="lower left")
     save_picture(figure, path)
 
 
