@@ -22,7 +22,7 @@ def test_pictures_are_compared_by_what_they_show(tmp_path):
 def test_pictures_of_pages_are_written_by_their_code_and_are_there():
     found = pictures.pages_with_pictures()
     look = pages.ROOT / "docs" / "howto" / "look-at-a-fit.md"
-    assert len(found[look]) == 4
+    assert len(found[look]) == 3
     assert all((pictures.IMAGES / name).exists() for names in found.values() for name in names)
 
 

@@ -129,12 +129,8 @@ NumbersFile = Annotated[
     str | None, option(OUTPUT, "FILE|-", "Write certificate, cost and settings; - to print.", "--json")
 ]
 PictureFile = Annotated[Path | None, option(OUTPUT, "FILE", "Draw a picture: .png, .svg, .pdf.", "--plot")]
-ResultFile = Annotated[
-    Path | None, option(OUTPUT, "FILE", "Draw scree, scores and loadings: .png, .svg, .pdf.", "--plot")
-]
-NetworkFile = Annotated[
-    Path | None, option(OUTPUT, "FILE", "Draw network and convergence: .png, .svg, .pdf.", "--plot-network")
-]
+ResultFile = Annotated[Path | None, option(OUTPUT, "FILE", "Draw scree, scores and loadings.", "--plot")]
+NetworkFile = Annotated[Path | None, option(OUTPUT, "FILE", "Draw network and convergence.", "--plot-network")]
 EventsFile = Annotated[Path | None, option(OUTPUT, "FILE.jsonl", "Write all events; watch shows them.", "--events")]
 ReportFile = Annotated[Path | None, option(OUTPUT, "FILE.html", "Write a page that shows the whole run.", "--report")]
 AsJson = Annotated[bool, option(OUTPUT, None, "Print the results as JSON instead.", "--json")]
@@ -332,7 +328,7 @@ def read_stream(
 
 
 def read_view(
-    plot_components: Annotated[str | None, option(OUTPUT, "A,B", "Components of the scores; 1,2 by default.")] = None,
+    plot_components: Annotated[str | None, option(OUTPUT, "A,B", "Of the scores; 1,2 by default.")] = None,
     plot_ellipses: Annotated[
         bool, option(OUTPUT, None, "Draw an ellipse around each group.", "--plot-ellipses")
     ] = False,
