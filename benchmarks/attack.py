@@ -15,12 +15,13 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -654,6 +655,7 @@ class Outcome:
     end: str
     worst: float = 0.0
     words: str = ""
+    seconds: float = 0.0  # of the processor
 
 
 @contextmanager
@@ -742,7 +744,9 @@ def attack(name: str, seed: int) -> Outcome:
 
 
 def one(job: tuple[str, int]) -> Outcome:
-    return attack(*job)
+    began = time.process_time()
+    outcome = attack(*job)
+    return replace(outcome, seconds=time.process_time() - began)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -760,12 +764,14 @@ def main(arguments: list[str] | None = None) -> int:
             outcomes[outcome.name].append(outcome)
             if outcome.end == "failed":
                 print(f"FAILED {outcome.name} seed {outcome.seed}: {outcome.words}", flush=True)
-    print(f"{'class':18} {'problems':>8} {'certified':>9} {'not':>6} {'refused':>7} {'failed':>6}  largest true/bound")
+    counts = f"{'certified':>9} {'not':>6} {'refused':>7} {'failed':>6}"
+    print(f"{'class':18} {'problems':>8} {counts}  largest true/bound, seconds of the processor")
     for name in names:
         ends = Counter(outcome.end for outcome in outcomes[name])
         worst = max(outcome.worst for outcome in outcomes[name])
+        seconds = max(outcome.seconds for outcome in outcomes[name])
         counts = f"{ends['certified']:9} {ends['not certified']:6} {ends['refused']:7} {ends['failed']:6}"
-        print(f"{name:18} {len(outcomes[name]):8} {counts}  {worst:.2g}")
+        print(f"{name:18} {len(outcomes[name]):8} {counts}  {worst:18.2g} {seconds:8.1f}")
     failed = sum(outcome.end == "failed" for each in outcomes.values() for outcome in each)
     print(f"{len(jobs)} problems, {failed} failed")
     return int(failed > 0)

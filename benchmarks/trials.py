@@ -13,6 +13,7 @@ import argparse
 import collections
 import contextlib
 import multiprocessing
+import signal
 import sys
 import tempfile
 import time
@@ -63,6 +64,7 @@ class Verdict(NamedTuple):
     verdict: str
     why: str
     seconds: float
+    parks: int
 
 
 def play(seed: int, kind: str, faketime: str) -> Verdict:
@@ -86,7 +88,7 @@ def play(seed: int, kind: str, faketime: str) -> Verdict:
             verdict, why = "wrong", traceback.format_exc()
         if verdict in ("wrong", "hung"):
             why += "".join(f"\n--- {name}\n{words[-3000:]}" for name, words in _all_words(trial))
-    return Verdict(seed, kind, verdict, why, time.monotonic() - began)
+    return Verdict(seed, kind, verdict, why, time.monotonic() - began, trial.parks)
 
 
 def find_faketime() -> str:
@@ -111,7 +113,10 @@ def main() -> None:
     parser.add_argument("--faketime", default=find_faketime(), help="libfaketime.so.1; without it peers are paused")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.trials) if options.seed is None else [options.seed]
+    # A shell has commands in the background ignore Ctrl-C, and so would all peers.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     kinds = list(FAULTS)
+    parks = 0
     end = time.monotonic() + options.seconds
     table: dict[str, collections.Counter[str]] = {kind: collections.Counter() for kind in kinds}
     context = multiprocessing.get_context("spawn")
@@ -131,8 +136,10 @@ def main() -> None:
             running.discard(done)
             found = done.result()
             table[found.kind][found.verdict] += 1
+            parks += found.parks
             print(f"{found.seed:4} {found.kind:20} {found.verdict:8} {found.seconds:5.0f} s  {found.why}", flush=True)
     _print(table)
+    print(f"{parks} parks")
     raise SystemExit(any(count["wrong"] + count["hung"] for count in table.values()))
 
 
