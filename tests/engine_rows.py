@@ -1,7 +1,9 @@
 """Engines that are started for real: how to hand them parts of an array, and how to get scores back."""
 
 import os
+import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -124,6 +126,52 @@ def ray_pids():
     return set(ray.get([ray.remote(lambda: os.getpid()).remote() for _ in range(4)]))
 
 
+@contextmanager
+def spark_started() -> Iterator[None]:
+    sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed: pip install 'eigenmesh[spark]'")
+    if shutil.which("java") is None:
+        pytest.skip("there is no Java: apt-get install openjdk-17-jre-headless")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    here = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g"}
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": "2"}
+    # Two cores, and four tries of a task.
+    session = sql.SparkSession.builder.master("local[2,4]").config(map=here | quiet).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield
+    session.stop()
+
+
+def spark_of_parts(parts):
+    from pyspark.ml.linalg import Vectors
+    from pyspark.sql import SparkSession
+
+    def vectors(part):
+        if isinstance(part, np.ndarray):
+            return [(Vectors.dense(row),) for row in part]
+        d = part.shape[1]
+        return [(Vectors.sparse(d, part[[row]].indices, part[[row]].data),) for row in range(part.shape[0])]
+
+    session = SparkSession.getActiveSession()
+    rows = session.sparkContext.parallelize([vectors(part) for part in parts], len(parts)).flatMap(list)
+    return session.createDataFrame(rows, ["features"])
+
+
+def spark_of_frame(frame):
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession().createDataFrame(frame).repartition(3)
+
+
+def spark_back(scores):
+    return np.array(scores.collect())
+
+
+def spark_pids():
+    from pyspark import SparkContext
+
+    return set(SparkContext.getOrCreate().parallelize(range(8), 8).map(lambda _: os.getpid()).collect())
+
+
 def dask_back(scores):
     return np.asarray(scores.compute())
 
@@ -132,6 +180,7 @@ ENGINES = (
     Engine("here", here, Here, None, np.vstack),
     Engine("dask", dask_started, dask_of_parts, dask_of_frame, dask_back, dask_pids),
     Engine("ray", ray_started, ray_of_parts, ray_of_frame, ray_back, ray_pids),
+    Engine("spark", spark_started, spark_of_parts, spark_of_frame, spark_back, spark_pids),
 )
 
 

@@ -13,8 +13,11 @@ from eigenmesh.events import on_record
 from engine_rows import ENGINES, kill_one
 from problems import angles, truth
 
-# Ray warns of defaults of its own, and of those of pandas.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+# Ray and Spark warn of defaults of their own, and of those of pandas.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
+]
 
 D, K, ROWS = 30, 3, (100, 3, 250, 47)
 NAMES = tuple(f"f{column}" for column in range(D))

@@ -174,7 +174,7 @@ def raising(self, message):
         (other_shapes, "other sizes|not finite numbers of shape"),
         (raising, "oslo could not answer '(triangle|product)': MemoryError: too large"),
         (lambda self, message: b"", "is none: a message has at least 4 bytes"),
-        (lambda self, message: verbs.encode({"site": "oslo"}), "is none: 'parts'"),
+        (lambda self, message: verbs.encode({"site": "oslo"}), "is none: it has no number of parts"),
     ],
     ids=["fewer", "rows", "shapes", "raises", "empty", "incomplete"],
 )

@@ -90,27 +90,38 @@ class AskedSites:
     def total(self, verb: str, *arrays: np.ndarray, some: bool = False, **head: Any) -> list[np.ndarray]:
         """Sums that all sites answer to a verb, or ``some`` of their parts: the arrays of the verb."""
         message = verbs.encode({"verb": verb, "n_features": self._columns, **head}, *arrays)
-        answered = (self.coordinator.ask_some if some else self.coordinator.ask)(message)
         try:
-            told, found = verbs.decode(answered)
-            if "error" in told:
-                raise self._refusal(verb, told)
-            counts, n_features = (int(told["parts"]), int(told["rows"])), int(told["n_features"])
-        except (verbs.BadMessageError, KeyError, TypeError, ValueError) as error:
-            if isinstance(error, DataError | InputError):
-                raise
-            raise TransportError(f"the answer to {verb!r} is none: {error}") from None
-        if not some:
-            self._require_same(counts)
+            answered = (self.coordinator.ask_some if some else self.coordinator.ask)(message)
+            told, found = self._read(verb, answered)
+            counts = told["parts"], told["rows"]
+            if not some:
+                self._require_same(counts)
+        except BaseException:
+            # An answer that is wrong ends the fit.
+            self.coordinator.close()
+            raise
         self.last = counts
         if self._columns is None:
-            self._columns = n_features
+            self._columns = told["n_features"]
             self.feature_names = None if told.get("columns") is None else tuple(map(str, told["columns"]))
         self.traffic.rounds += 1
         self.traffic.messages += 2 * counts[0]
         self.traffic.matrices += int(verb in ("product", "triangle"))
         self.traffic.bytes += counts[0] * (len(message) + len(answered))
         return found
+
+    def _read(self, verb: str, answered: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
+        """Head and arrays of an answer; raises what it says went wrong, or that it is none."""
+        try:
+            told, found = verbs.decode(answered)
+        except verbs.BadMessageError as error:
+            raise TransportError(f"the answer to {verb!r} is none: {error}") from None
+        if "error" in told:
+            raise self._refusal(verb, told)
+        counts = [told.get(count) for count in ("parts", "rows", "n_features")]
+        if not all(type(count) is int and count >= 0 for count in counts):
+            raise TransportError(f"the answer to {verb!r} is none: it has no number of parts, rows and columns.")
+        return told, found
 
     def _require_same(self, counts: tuple[int, int]) -> None:
         """Raise unless as many parts have answered as before, with as many rows."""

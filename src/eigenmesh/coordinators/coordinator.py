@@ -12,7 +12,7 @@ from eigenmesh.errors import InputError
 # Answers that are added at once: with more, there are fewer sums, but somebody has to hold that many at a time.
 FAN_IN = 8
 # For the package of an object, the module of this room that has its engine.
-ENGINES = {"dask": "dask", "dask_expr": "dask", "ray": "ray"}
+ENGINES = {"dask": "dask", "dask_expr": "dask", "ray": "ray", "pyspark": "spark"}
 
 
 class Coordinator(ABC):

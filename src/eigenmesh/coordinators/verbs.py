@@ -89,8 +89,11 @@ def _shape(described: Any) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def add(answers: Sequence[bytes]) -> bytes:
-    """The sum of answers in their order, itself an answer; the first of them that is an error, if there is one."""
+def add(answers: Sequence[bytes], as_one: bool = False) -> bytes:
+    """The sum of answers in their order, itself an answer; the first of them that is an error, if there is one.
+
+    With ``as_one`` they are of one part, which a site reads in pieces.
+    """
     if not answers:
         raise BadMessageError("there are no answers to add.")
     decoded = []
@@ -110,6 +113,7 @@ def add(answers: Sequence[bytes]) -> bytes:
                 text = f"other {what} than {first['site']}: {_differing(one, other)}"
                 return encode({"error": "BadMessageError", "text": text, "site": head["site"]})
     counts = {count: sum(head[count] for head, _ in decoded) for count in ("parts", "rows")}
+    counts["parts"] = 1 if as_one else counts["parts"]
     each = zip(*(arrays for _, arrays in decoded), strict=True)
     # Sums may overflow, which the coordinator finds.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -278,7 +282,9 @@ def beyond(rows: Any, head: Head, about: np.ndarray, basis: np.ndarray, factor: 
 VERBS: dict[str, Callable[..., Arrays]] = {verb.__name__: verb for verb in (sums, triangle, product, beyond)}
 
 
-def answer(message: bytes, rows: Any, site: str = "node 0", columns: Sequence[str] | None = None) -> bytes:
+def answer(
+    message: bytes, rows: Any, site: str = "node 0", columns: Sequence[str] | None = None, first_row: int = 0
+) -> bytes:
     """The answer of a site to a message of the coordinator.
 
     What goes wrong is an answer, too: the coordinator raises it, with the name of the site.
@@ -293,6 +299,8 @@ def answer(message: bytes, rows: Any, site: str = "node 0", columns: Sequence[st
         What the site is called in errors.
     columns : sequence of str or None
         Names of the columns, if the coordinator does not know them.
+    first_row : int
+        Number of the first row, for errors, if these are a piece of the rows.
     """
     try:
         rows = rows.tocsr() if hasattr(rows, "tocsr") else np.asarray(rows)
@@ -307,7 +315,7 @@ def answer(message: bytes, rows: Any, site: str = "node 0", columns: Sequence[st
         return encode(about if columns is None else {**about, "columns": list(columns)}, *found)
     except NotFiniteError as error:
         row, column, value = error.args
-        place = {"row": row, "column": column, "value": "NaN" if np.isnan(value) else str(value)}
+        place = {"row": first_row + row, "column": column, "value": "NaN" if np.isnan(value) else str(value)}
         return encode({"error": "NotFiniteError", "text": str(error), "site": site, **place})
     except Exception as error:
         return encode({"error": type(error).__name__, "text": str(error), "site": site})

@@ -1,0 +1,198 @@
+"""Spark: data frames of numbers, or of one column of vectors or arrays; the Python worker of a partition answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from eigenmesh.coordinators import verbs
+from eigenmesh.coordinators.arrow import RowColumns
+from eigenmesh.coordinators.coordinator import Coordinator
+from eigenmesh.errors import EigenmeshError, InputError, TransportError, import_extra
+
+PURPOSE = "fitting data frames of Spark"
+WHOLE = "the Spark data frame"
+# Rows as bytes, in which they stay in Spark's memory: sparse ones have places and counts, too.
+PIECES = "number int, type string, n int, d int, numbers binary, places binary, counts binary"
+# Bytes of one piece: Spark hands many to Python at a time.
+PIECE_BYTES = 2**23
+# Bytes of the answers that the driver takes: by default it refuses 1 GiB.
+ANSWERED_BYTES = 2**29
+
+
+class SparkFrame(Coordinator):
+    """Partitions of a data frame of Spark, whose columns are all numbers, or which has one column of rows.
+
+    Parameters
+    ----------
+    X : pyspark.sql.DataFrame
+        The samples. Their bytes stay in Spark's memory, or on its disk, from the first request to the end of the fit.
+    """
+
+    name, request_s = "spark", 1.5
+
+    def __init__(self, X: Any) -> None:
+        if not hasattr(X, "mapInArrow"):
+            raise InputError(
+                f"Spark data must be a DataFrame; got {type(X).__name__}. Use to_spark() of pandas frames."
+            )
+        self._given = X
+        with _told():
+            first = X.limit(1).toArrow()
+        self._columns = RowColumns.of(first.schema, WHOLE)
+        self.feature_names = self._columns.feature_names
+        if first.num_rows == 0:
+            raise InputError(f"{WHOLE} has no rows.")
+        self.n_features = int(self._columns.rows(first, "its first row").shape[1])
+
+    @cached_property
+    def _pieces(self) -> Any:
+        return self._given.mapInArrow(_packed(self._columns), PIECES).persist()
+
+    def ask(self, message: bytes) -> bytes:
+        with _told():
+            found = self._pieces.mapInArrow(_answered(message), "part int, answer binary").collect()
+        # In the order of the partitions, so that the same partitions give the same bits.
+        return verbs.add([bytes(row.answer) for row in sorted(found, key=lambda row: row.part)])
+
+    @property
+    def largest_answer(self) -> int:
+        """The driver gets one from each partition."""
+        return ANSWERED_BYTES // max(1, self._n_partitions)
+
+    @cached_property
+    def _n_partitions(self) -> int:
+        with _told():
+            return len(self._pieces.mapInArrow(_counted, "part int").collect())
+
+    def scores(self, project: Callable[[Any, str], Any], names: Sequence[str]) -> Any:
+        """A data frame with a column for each component, computed when it is used."""
+        schema = ", ".join(f"`{name}` double" for name in names)
+        return self._given.mapInArrow(_projected(self._columns, project, list(names)), schema)
+
+    def close(self) -> None:
+        if "_pieces" in vars(self):
+            self._pieces.unpersist()
+            del self._pieces
+
+
+coordinator = SparkFrame
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn an error of Spark into one line, without the stacks of Java and Python."""
+    try:
+        yield
+    except EigenmeshError:
+        raise
+    except AttributeError as error:
+        # What is left of a session that was stopped has no attributes.
+        raise TransportError("the Spark session is not running; start one, and load the data again.") from error
+    except Exception as error:
+        # Errors at workers are text when they arrive here; ours come first in it.
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        ours = [line for line in lines if line.startswith("eigenmesh.errors.")]
+        if ours:
+            raise InputError(ours[0].partition(": ")[2]) from None
+        causes = [line for line in lines if "Exception: " in line or "Error: " in line]
+        text = (causes or lines or [type(error).__name__])[0]
+        raise TransportError(f"Spark could not answer: {text[:300]}") from None
+
+
+# What runs at the workers. Functions within functions, because Spark sends them with what they need.
+
+
+def _partition() -> int:
+    context = import_extra("pyspark", "spark", PURPOSE).TaskContext.get()
+    return int(context.partitionId())
+
+
+def _packed(columns: RowColumns) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """A function that turns batches of a partition into pieces of rows as bytes."""
+
+    def pack(batches: Iterator[Any]) -> Iterator[Any]:
+        pa, number, where = import_extra("pyarrow", "spark", PURPOSE), 0, f"node {_partition()}"
+        for batch in batches:
+            whole = columns.rows(pa.Table.from_batches([batch]), where)
+            step = max(1, PIECE_BYTES * max(1, whole.shape[0]) // max(1, _n_bytes(whole)))
+            for start in range(0, whole.shape[0], step):
+                piece = whole[start : start + step]
+                yield pa.RecordBatch.from_pylist([_as_bytes(piece, number)], schema=_schema(pa))
+                number += 1
+
+    return pack
+
+
+def _answered(message: bytes) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """A function that answers a message for all pieces of a partition."""
+
+    def answer(batches: Iterator[Any]) -> Iterator[Any]:
+        pa, part, start = import_extra("pyarrow", "spark", PURPOSE), _partition(), 0
+        answers: list[bytes] = []
+        for batch in batches:
+            for at in range(batch.num_rows):
+                rows = _of_bytes({name: batch.column(name)[at] for name in batch.schema.names})
+                own = verbs.answer(message, rows, f"node {part}", first_row=start)
+                # Added at once, so that a worker holds two answers at most.
+                answers, start = [verbs.add([*answers, own], as_one=True)], start + rows.shape[0]
+        if answers:
+            columns = [pa.array([part], pa.int32()), pa.array(answers, pa.binary())]
+            yield pa.RecordBatch.from_arrays(columns, ["part", "answer"])
+
+    return answer
+
+
+def _counted(batches: Iterator[Any]) -> Iterator[Any]:
+    pa, rows = import_extra("pyarrow", "spark", PURPOSE), sum(batch.num_rows for batch in batches)
+    if rows:
+        yield pa.RecordBatch.from_arrays([pa.array([_partition()], pa.int32())], ["part"])
+
+
+def _projected(
+    columns: RowColumns, project: Callable[[Any, str], Any], names: list[str]
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """A function from batches of samples to batches of scores."""
+
+    def projected(batches: Iterator[Any]) -> Iterator[Any]:
+        pa, where = import_extra("pyarrow", "spark", PURPOSE), f"node {_partition()}"
+        for batch in batches:
+            found = project(columns.rows(pa.Table.from_batches([batch]), where), where).astype(float)
+            yield pa.RecordBatch.from_arrays([pa.array(column) for column in found.T], names)
+
+    return projected
+
+
+def _n_bytes(rows: Any) -> int:
+    return int(rows.data.nbytes + rows.indices.nbytes if scipy.sparse.issparse(rows) else rows.nbytes)
+
+
+def _schema(pa: Any) -> Any:
+    kinds = {"int": pa.int32(), "string": pa.string(), "binary": pa.binary()}
+    return pa.schema([(name, kinds[kind]) for name, kind in (column.split() for column in PIECES.split(", "))])
+
+
+def _as_bytes(rows: Any, number: int) -> dict[str, Any]:
+    values = rows.data if scipy.sparse.issparse(rows) else np.ascontiguousarray(rows)
+    own = {"number": number, "type": values.dtype.str, "n": rows.shape[0], "d": rows.shape[1]}
+    own |= {"numbers": values.tobytes(), "places": None, "counts": None}
+    if scipy.sparse.issparse(rows):
+        own |= {"places": rows.indices.astype("<i4").tobytes(), "counts": rows.indptr.astype("<i8").tobytes()}
+    return own
+
+
+def _of_bytes(own: dict[str, Any]) -> Any:
+    """The rows of a piece, without a copy."""
+    shape = own["n"].as_py(), own["d"].as_py()
+    values = np.frombuffer(own["numbers"].as_buffer(), own["type"].as_py())
+    if not own["places"].is_valid:
+        return values.reshape(shape)
+    places, counts = (
+        np.frombuffer(own[name].as_buffer(), kind) for name, kind in (("places", "<i4"), ("counts", "<i8"))
+    )
+    return scipy.sparse.csr_array((values, places, counts), shape=shape)
