@@ -70,6 +70,8 @@ class Model:
         Those of the squared prediction error of samples before they were fitted, in a stream.
     whiten, missing : bool, str
         Settings of ``transform``.
+    read_with : str or None
+        How the samples of the fit were read, as JSON: categories, ids, and other options that say what features are.
     """
 
     components: np.ndarray = field(repr=False)
@@ -94,6 +96,7 @@ class Model:
     spe_variance: float | None = None
     whiten: bool = False
     missing: str = "error"
+    read_with: str | None = None
 
     def __post_init__(self) -> None:
         if np.ndim(self.components) != 2:
@@ -111,6 +114,8 @@ class Model:
             raise InputError(f"noise_variance = {self.noise_variance:g} must be finite and not negative.")
         if self.n_samples is not None and self.n_samples < 1:
             raise InputError(f"n_samples = {self.n_samples:g} must be at least 1.")
+        if self.read_with is not None and not _is_object(self.read_with):
+            raise InputError(f"read_with = {self.read_with:.40} must be a JSON object.")
         if self.missing not in ("error", "mean"):
             raise InputError(f'missing = {self.missing!r} must be "error" or "mean".')
 
@@ -129,6 +134,13 @@ class Model:
             asked = "" if self.tol is None else f" {self.tol:g}"
             found.append(f"the run ended before it reached the tolerance{asked}{bound}")
         return tuple(found)
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
 
 
 def _kinds(annotation: Any) -> tuple[Any, ...]:

@@ -71,6 +71,7 @@ from eigenmesh.data.source import (
     as_source,
     checkable,
     column_label,
+    is_anndata,
     is_device_array,
     is_frame,
     is_mapped,
@@ -91,7 +92,16 @@ from eigenmesh.data.split import (
     split_by_name,
 )
 from eigenmesh.data.stream import Running, RunningCovariance, RunningRows, RunningScatter
-from eigenmesh.data.table import READERS, all_files_of, consecutive_rows, expand, kind_of, name_of, read_table
+from eigenmesh.data.table import (
+    READERS,
+    all_files_of,
+    consecutive_rows,
+    expand,
+    kind_of,
+    name_of,
+    read_table,
+    table_in_memory,
+)
 
 __all__ = [
     "DATASETS",

@@ -420,7 +420,7 @@ def aligned(
     lacking, more = [[name for name in ours if name not in theirs] for ours, theirs in both]
     if lacking:
         it = "it" if len(lacking) == 1 else "them"
-        fix = fix or f"add {it} (a level such as sex=f by categories), or leave {it} out everywhere"
+        fix = fix or f"add {it} (a level such as sex=f by categories), or fit without {it}"
         raise DataError(f"{where} lacks {listed_columns(lacking)}, which {by} has; {fix}.")
     if more:
         drop = in_python({"drop": more[:MOST_SHOWN]})

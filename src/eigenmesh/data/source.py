@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -119,6 +120,10 @@ def _plain(values: np.ndarray) -> np.ndarray:
 # A column by its name, or by its number from 0.
 Column: TypeAlias = str | int
 HEADERS = ("auto", "yes", "no")
+# Options that a model remembers, because they say what its features are; the others say how one file is written.
+REMEMBERED = (
+    "columns", "drop", "id_column", "label_column", "weight_column", "categories", "na_values", "layer"
+)  # fmt: skip
 THOUSANDS = (",", ".", " ", "'")
 
 
@@ -154,6 +159,7 @@ class TableOptions:
     sheet : of a workbook, by its name or its number from 0; the only one that is not empty if None.
     layer : dataset of a .h5 file, or layer of a .h5ad file; X of the latter if None.
     among : features that a model knows: of columns with names, all others are left out.
+    recalled : which of these are those of a fit: columns that they name may be lacking.
     """
 
     columns: tuple[Column, ...] | None = None
@@ -173,6 +179,7 @@ class TableOptions:
     sheet: Column | None = None
     layer: str | None = None
     among: frozenset[str] | None = None
+    recalled: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.header not in HEADERS:
@@ -215,17 +222,43 @@ class TableOptions:
             given["categories"] = {str(column): tuple(map(str, _as_tuple(each))) for column, each in levels}
         return cls(**{name: value for name, value in given.items() if value is not None})
 
+    @property
+    def remembered(self) -> str | None:
+        """What a model keeps of these options, as JSON; None if that is nothing."""
+        usual = TableOptions()
+        kept = {name: getattr(self, name) for name in REMEMBERED if getattr(self, name) != getattr(usual, name)}
+        return json.dumps(kept) if kept else None
+
+    def with_those_of(self, model: str | None, features: tuple[str, ...] | None) -> TableOptions:
+        """These options, and where nothing is said those that a model remembers of its fit, for its features."""
+        usual, own = TableOptions(), TableOptions.of(**json.loads(model or "{}"))
+        recalled = {name for name in REMEMBERED if getattr(self, name) == getattr(usual, name) != getattr(own, name)}
+        # Features with names are found by these, whatever else there is and in which order.
+        taken = {name: getattr(own, name) for name in recalled if name != "columns" or features is None}
+        among = None if features is None else frozenset(features)
+        return dataclasses.replace(self, **taken, among=among, recalled=frozenset(taken))
+
+    def found_in(self, name: str, names: Sequence[str] | None, n_columns: int) -> list[Column]:
+        """The columns that an option names, without those of a model that a table of these columns lacks."""
+        given = getattr(self, name)
+        columns = [] if given is None else list(_as_tuple(given))
+        if name not in self.recalled:
+            return columns
+        return [one for one in columns if (one < n_columns if isinstance(one, int) else one in (names or ()))]
+
     def roles(self, names: Sequence[str] | None, n_columns: int, where: str) -> Roles:
         """Role of each of n columns; raises DataError for a column that does not exist."""
 
         def position(column: Column) -> int:
             return column_position(column, names, n_columns, where)
 
+        def positions(name: str) -> list[int]:
+            return [position(column) for column in self.found_in(name, names, n_columns)]
+
         among = None if names is None else self.among
         known = {name.partition("=")[0] for name in among or ()} | (among or frozenset())
-        beside = self.id_column, self.label_column, self.weight_column
-        found = [None if column is None else position(column) for column in beside]
-        left_out = {*map(position, self.drop), *(place for place in found if place is not None)}
+        found = [next(iter(positions(name)), None) for name in ("id_column", "label_column", "weight_column")]
+        left_out = {*positions("drop"), *(place for place in found if place is not None)}
         chosen = range(n_columns) if self.columns is None else map(position, self.columns)
         features = [
             column for column in chosen if column not in left_out and (among is None or (names or ())[column] in known)
@@ -440,7 +473,7 @@ def as_source(X: object, what: str = "X", feature_names: tuple[str, ...] | None 
     if isinstance(X, Source):
         source = X
     elif is_frame(X):
-        columns = FrameColumns.of(X, what)
+        columns = FrameColumns.of(X, what, to=" to fit or to read_table")
         source = columns.features(range(columns.n_columns))
     else:
         source = MatrixSource(_as_matrix(X, what), feature_names)
@@ -521,6 +554,11 @@ def is_frame(X: object) -> bool:
     return hasattr(kind, "columns") and (hasattr(kind, "dtypes") or hasattr(kind, "schema"))
 
 
+def is_anndata(X: object) -> bool:
+    """Whether X is an AnnData object: it has a matrix, and tables of its rows and of its columns."""
+    return all(hasattr(type(X), name) for name in ("obs", "var", "X"))
+
+
 def is_device_array(X: Any) -> bool:
     """Whether X is an array of any library that is not in CPU memory."""
     return not isinstance(X, np.ndarray) and bool(array_api_compat.is_array_api_obj(X)) and not on_host(X)
@@ -568,8 +606,8 @@ def _require_array(X: Any, what: str) -> None:
     kind = type(X)
     if isinstance(X, np.matrix):
         raise DataError(f"{what} is a numpy.matrix, whose rows are matrices again; convert it with np.asarray.")
-    if all(hasattr(kind, name) for name in ("obs", "var", "X")):
-        fix = "give its matrix, adata.X, or a layer, adata.layers[..]"
+    if is_anndata(X):
+        fix = "give its matrix, adata.X, or a layer, adata.layers[..], or read_table(adata).source"
         raise DataError(f"{what} is an AnnData object, not a matrix; {fix}.")
     is_array = scipy.sparse.issparse(X) or array_api_compat.is_array_api_obj(X) or hasattr(kind, "__array__")
     if hasattr(kind, "__getitem__") and not is_array and not isinstance(X, Sequence | Mapping):
@@ -638,10 +676,12 @@ class FrameColumns:
     frame: Any
     where: str
     options: TableOptions = field(default_factory=lambda: TableOptions())
+    # What takes options, if the function that was called does not.
+    to: str = ""
 
     @classmethod
-    def of(cls, X: Any, where: str, options: TableOptions | None = None) -> FrameColumns:
-        return cls(as_narwhals(X, where), where, options or TableOptions())
+    def of(cls, X: Any, where: str, options: TableOptions | None = None, to: str = "") -> FrameColumns:
+        return cls(as_narwhals(X, where), where, options or TableOptions(), to)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -697,7 +737,7 @@ class FrameColumns:
             dates = f", {MAKE_NUMBERS}" if any(kinds[column].is_temporal() for column in columns) else ""
             cure = in_python(cure_of(found, self.options))
             # A frame without rows shows nothing of what its columns are like.
-            fix = f"give {cure}{dates}" if cure else "leave them out, or make them numbers"
+            fix = f"give {cure}{self.to}{dates}" if cure else "leave them out, or make them numbers"
         return DataError(f"{self.where} has columns that are not numbers: {wrong}; {fix}.")
 
     def values(self, position: int) -> np.ndarray:
