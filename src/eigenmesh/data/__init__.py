@@ -66,18 +66,14 @@ from eigenmesh.data.source import (
     Place,
     Samples,
     Source,
-    TableOptions,
     as_narwhals,
     as_source,
     checkable,
-    column_label,
     is_anndata,
     is_device_array,
     is_frame,
     is_mapped,
-    listed_columns,
     make_frame,
-    require_distinct,
     require_exact,
 )
 from eigenmesh.data.split import (
@@ -102,6 +98,7 @@ from eigenmesh.data.table import (
     read_table,
     table_in_memory,
 )
+from eigenmesh.data.table_options import TableOptions, column_label, listed_columns, require_distinct
 
 __all__ = [
     "DATASETS",

@@ -12,19 +12,9 @@ import scipy.sparse
 
 from eigenmesh.arrays import Array, namespace
 from eigenmesh.data.cures import in_python
-from eigenmesh.data.source import (
-    MatrixSource,
-    Samples,
-    Source,
-    TableOptions,
-    as_source,
-    chunk_bytes,
-    column_label,
-    listed_columns,
-    require_exact,
-    row_label,
-)
+from eigenmesh.data.source import MatrixSource, Samples, Source, as_source, chunk_bytes, require_exact
 from eigenmesh.data.split import Rows
+from eigenmesh.data.table_options import TableOptions, column_label, listed_columns, row_label
 from eigenmesh.errors import DataError, InputError
 
 # Most columns that a message names for an option.

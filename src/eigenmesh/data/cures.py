@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eigenmesh.data.source import TableOptions
+    from eigenmesh.data.table_options import TableOptions
 
 # Columns of so few words are categories; so few words in a column of numbers stand for missing ones.
 MOST_LEVELS, MOST_WORDS = 10, 3

@@ -20,8 +20,9 @@ from eigenmesh.data.formats.parquet import parquet_files, read_parquet
 from eigenmesh.data.formats.plink import COMPANIONS, read_bed, read_pgen
 from eigenmesh.data.formats.text import read_csv
 from eigenmesh.data.formats.zarr import read_zarr
-from eigenmesh.data.source import FrameColumns, MatrixSource, TableOptions, is_anndata, is_frame, suspicious_columns
+from eigenmesh.data.source import FrameColumns, MatrixSource, is_anndata, is_frame, suspicious_columns
 from eigenmesh.data.split import ContiguousSplit
+from eigenmesh.data.table_options import TableOptions
 from eigenmesh.errors import EigenmeshError, InputError, UnreadableFileError, warn_user
 
 PACKED = ".gz"

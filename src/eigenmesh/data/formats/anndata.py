@@ -14,7 +14,8 @@ import numpy as np
 from eigenmesh.atomic_write import replacing
 from eigenmesh.data.block import MatrixColumns, Table, as_weights, require_distinct_ids, table_of
 from eigenmesh.data.formats.hdf5 import NamedArray, dense_rows, open_hdf5, sparse_rows
-from eigenmesh.data.source import Source, TableOptions, as_source
+from eigenmesh.data.source import Source, as_source
+from eigenmesh.data.table_options import TableOptions
 from eigenmesh.errors import DataError, UnreadableFileError
 from eigenmesh.model import Model
 from eigenmesh.words import listed
