@@ -63,7 +63,7 @@ class Unusable:
     def is_numbers(self) -> bool:
         """Whether most entries are numbers, and the few others are the same words again and again."""
         n_numbers = self.n_rows - self.n_missing - self.n_words
-        return n_numbers >= self.n_words and len(self.words) <= MOST_WORDS and not _has_comma(self.words)
+        return n_numbers >= self.n_words and 0 < len(self.words) <= MOST_WORDS and not _has_comma(self.words)
 
     @property
     def is_category(self) -> bool:

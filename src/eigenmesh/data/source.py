@@ -514,9 +514,7 @@ class FrameColumns:
             fix = "the model was fitted to numbers in these columns, so give numbers"
         else:
             dates = f", {MAKE_NUMBERS}" if any(kinds[column].is_temporal() for column in columns) else ""
-            cure = in_python(cure_of(found, self.options))
-            # A frame without rows shows nothing of what its columns are like.
-            fix = f"give {cure}{self.to}{dates}" if cure else "leave them out, or make them numbers"
+            fix = f"give {in_python(cure_of(found, self.options))}{self.to}{dates}"
         return DataError(f"{self.where} has columns that are not numbers: {wrong}; {fix}.")
 
     def values(self, position: int) -> np.ndarray:
