@@ -131,6 +131,19 @@ def test_a_site_that_is_gone_is_not_waited_for_as_one_that_is_still_to_start(mon
     assert outcome.virtual_s < 60
 
 
+@pytest.mark.parametrize(
+    ("seed", "killed", "crashed"), [(12, "D", "C"), (41, "C", "A"), (43, "D", "A"), (56, "D", "C")]
+)
+def test_a_view_that_a_crash_has_left_unsigned_is_signed_after_the_restart(monkeypatch, seed, killed, crashed):
+    """The loss was in the journal, so nothing new was heard, and all waited for this signature."""
+    monkeypatch.setitem(WAITS, "join_s", 3600.0)
+    monkeypatch.setitem(WAITS, "round_s", 3660.0)
+    faults = (Fault("crash at a view", 0.1, crashed, "", 0.2), Fault("kill", 0.6, killed))
+    outcome = FaultWorld(Scenario(seed, tuple("ABCD"), RINGS[4], "continue", 4, 256, faults, True)).play()
+    assert outcome.kind == "continued"
+    assert outcome.virtual_s < 60
+
+
 def test_two_hundred_kills_and_resumes_use_no_mask_on_other_numbers():
     """Each process adds other low bits; the watch takes every frame apart, and would see a mask that is used again."""
     starts, sums = 0, 0

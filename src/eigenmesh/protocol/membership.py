@@ -266,6 +266,9 @@ class Agreement:
         except TransportError as error:
             self.outbox.end(error)
             return None
+        if setup.name in membership.undecided:
+            # An earlier process heard of the loss, and crashed before its signature was on the disk.
+            self.sign_view()
         for name in membership.fallen_silent & left:
             # It has been there, even if this site has never met it, so it is not waited for until it joins.
             links[name].join(self.clock.now)
