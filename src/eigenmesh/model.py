@@ -8,6 +8,7 @@ import os
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from html import escape
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
@@ -16,8 +17,11 @@ import numpy as np
 
 from eigenmesh.atomic_write import save_arrays
 from eigenmesh.errors import InputError, UnreadableFileError
+from eigenmesh.words import html_paragraphs, html_table
 
 FORMAT_VERSION = 1
+# How files of models end, and what is added to a name without a suffix.
+SUFFIX, FULL_SUFFIX = ".npz", ".eigenmesh.npz"
 
 # Shape of each array: K components, d features; the first axis of node_components is free.
 _SHAPES = {
@@ -28,6 +32,8 @@ _SHAPES = {
     "scores": ("any", "K"),
 }
 _REQUIRED = ("components", "explained_variance", "explained_variance_ratio", "singular_values", "mean")
+# Loadings of a component that a notebook shows.
+SHOWN_LOADINGS = 3
 _HINT = "Give a file that DecentralizedPCA.save, eigenmesh fit --out or eigenmesh site run has written."
 _DAMAGED = "Copy it again from where it was written, or fit again."
 
@@ -119,6 +125,36 @@ class Model:
         if self.missing not in ("error", "mean"):
             raise InputError(f'missing = {self.missing!r} must be "error" or "mean".')
 
+    def _repr_html_(self) -> str:
+        """Components with their largest loadings, and what the model is from, for notebooks."""
+        K, d = self.components.shape
+        many = "" if self.n_samples is None else f" of {self.n_samples:,} samples"
+        sites = "" if self.node_names is None else f" at {len(self.node_names):,} nodes"
+        title = f"{K:,} components of {d:,} features{many}{sites}"
+        names = self.feature_names or tuple(f"x{feature}" for feature in range(d))
+        rows = [
+            [str(k), f"{value:.6g}", f"{share:.2%}", ", ".join(f"{names[at]} {component[at]:+.3f}" for at in largest)]
+            for k, (value, share, component, largest) in enumerate(
+                zip(
+                    self.explained_variance,
+                    self.explained_variance_ratio,
+                    self.components,
+                    np.argsort(-np.abs(self.components), axis=1, kind="stable")[:, :SHOWN_LOADINGS],
+                    strict=True,
+                ),
+                1,
+            )
+        ]
+        words = [f"Missing entries: {self.missing}. Scores whitened: {'yes' if self.whiten else 'no'}."]
+        if self.error_bound is not None:
+            words.append(f"The sine of the angle of every component to the true one is at most {self.error_bound:.1e}.")
+        if self.read_with is not None:
+            said = "; ".join(f"{name} = {value}" for name, value in json.loads(self.read_with).items())
+            words.append(f"Tables are read with {said}.")
+        found = html_table(["component", "variance", "share", "largest loadings"], rows)
+        warned = [f"Warning: {warning}." for warning in self.warnings]
+        return f"<div><p><b>{escape(title)}</b></p>{found}{html_paragraphs([*words, *warned])}</div>"
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """Limitations of the model, one sentence each."""
@@ -153,6 +189,17 @@ _KINDS = {name: _kinds(annotation) for name, annotation in get_type_hints(Model)
 _NAMES = (tuple[str, ...],)
 
 
+def model_file(path: str | os.PathLike[str]) -> Path:
+    """The file of a model with this name: without a suffix, it gets one; any other than .npz is refused."""
+    path = Path(path)
+    if path.suffix.lower() == SUFFIX:
+        return path
+    named = path.with_name(f"{path.name}{FULL_SUFFIX}")
+    if path.suffix:
+        raise InputError(f"{path} must end in {SUFFIX}, as a model does; call it {named}.")
+    return named
+
+
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
     """Write a model to a file, completely or not at all.
 
@@ -180,7 +227,7 @@ def read_model(path: str | os.PathLike[str]) -> Model:
     Parameters
     ----------
     path : path
-        A file that ``write_model`` has written.
+        A file that ``write_model`` has written; its suffix may be left out if that is the usual one.
 
     Returns
     -------
@@ -188,6 +235,8 @@ def read_model(path: str | os.PathLike[str]) -> Model:
         The model.
     """
     path = Path(path)
+    if not path.is_file() and not path.suffix:
+        path = model_file(path)
     if not path.is_file():
         raise UnreadableFileError(f"{path} does not exist or is not a file. {_HINT}")
     arrays = _arrays(path)

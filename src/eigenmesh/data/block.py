@@ -365,7 +365,8 @@ def take_columns(source: Source, positions: Sequence[int]) -> Source:
     block = Block(source, chosen=columns)
     if not source.in_memory or block.device is not None or block.is_sparse:
         return block
-    return MatrixSource(source.read(slice(0, source.shape[0]))[:, columns], block.feature_names)
+    taken = source.read(slice(0, source.shape[0]))[:, columns]
+    return MatrixSource(taken, block.feature_names, None if getattr(source, "place", None) is None else block.place)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ import os
 import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar, cast, dataclass_transform, get_args
 
 import numpy as np
@@ -20,7 +21,7 @@ from eigenmesh.atomic_write import require_writable
 from eigenmesh.coordinators import Coordinator, coordinator_of, is_asked
 from eigenmesh.errors import InputError, warn_user
 from eigenmesh.fitting import Fit, model_of
-from eigenmesh.model import Model, read_model, write_model
+from eigenmesh.model import Model, model_file, read_model, write_model
 from eigenmesh.settings import OF_REQUESTS, SETTINGS, OfEveryFit, Request, Setting, rows_of
 from eigenmesh.words import canonical_name, find_name
 
@@ -111,6 +112,19 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if column is None or not data.is_frame(X):
             return X
         return data.as_narwhals(X, "X").drop(column, strict=False).to_native()
+
+    def _repr_html_inner(self) -> str:
+        return f"{super()._repr_html_inner()}{self._result_html()}"
+
+    def _repr_mimebundle_(self, **settings: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**settings)
+        if "text/html" in bundle:
+            bundle["text/html"] += self._result_html()
+        return bundle
+
+    def _result_html(self) -> str:
+        """What was fitted, for notebooks."""
+        return ""
 
     @property
     def _projector(self) -> data.Projector:
@@ -395,16 +409,29 @@ class FittedPCA(Projection, OfEveryFit):
         namespace_for(self.device)
         return Request.parse(**{name: getattr(self, name) for name in self._rows if name in OF_REQUESTS})
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one .npz file for ``eigenmesh.load_model`` and ``eigenmesh transform``."""
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the fitted model to one .npz file for ``eigenmesh.load_model`` and ``eigenmesh transform``.
+
+        Parameters
+        ----------
+        path : path
+            The file; a name without a suffix gets ``.eigenmesh.npz``.
+
+        Returns
+        -------
+        Path
+            The file that was written.
+        """
         check_is_fitted(self)
+        file = require_writable(model_file(path))
         # The current settings of transform, which may have changed since the fit.
         settings: Any = {"whiten": self.whiten, "missing": "mean" if self._fills_missing else "error"}
         settings["read_with"] = self._read_with
         if self._quiet_spe is not None:
             settings["spe_mean"], settings["spe_variance"] = self._quiet_spe
         model = replace(model_of(self.fitted_), feature_names=self._feature_names, **settings)
-        write_model(require_writable(path), model)
+        write_model(file, model)
+        return file
 
     @property
     def _fills_missing(self) -> bool:
@@ -432,15 +459,6 @@ class FittedPCA(Projection, OfEveryFit):
                 f"stopped after {self.traffic_.rounds} rounds ({reason.label}): {angles}, above tol = {self.tol:g}."
             )
             warn_user(f"{message} {reason.advice}", ConvergenceWarning)
-
-    def _repr_html_inner(self) -> str:
-        return f"{super()._repr_html_inner()}{self._result_html()}"
-
-    def _repr_mimebundle_(self, **settings: Any) -> dict[str, str]:
-        bundle: dict[str, str] = super()._repr_mimebundle_(**settings)
-        if "text/html" in bundle:
-            bundle["text/html"] += self._result_html()
-        return bundle
 
     def _result_html(self) -> str:
         result = getattr(self, "result_", None)
@@ -518,6 +536,9 @@ class SavedModel(Projection):
         """Raise: a saved model cannot be fitted again."""
         fix = "Fit a DecentralizedPCA; in a pipeline, use sklearn.frozen.FrozenEstimator(model)."
         raise InputError(f"a saved model is fitted already. {fix}")
+
+    def _result_html(self) -> str:
+        return "" if not hasattr(self, "model_") else self.model_._repr_html_()
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the output columns: those of DecentralizedPCA."""

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +210,8 @@ class ResultFiles:
         """Write the model and the scores, and last the numbers, which mark the run as done."""
         out, run_id = self.site.out, self.manifest.run_id.hex()
         about = {**self._about(view, signed), "n_samples": fit.moments.n_samples, "result_sha256": result_digest(fit)}
-        model = model_of(fit, run_id=run_id, whole=not view.missing)
+        read_with = self.site.data.table.remembered
+        model = replace(model_of(fit, run_id=run_id, whole=not view.missing), read_with=read_with)
         write_model(out.result, model)
         self._write_scores(model, table)
         save_json(out.numbers, {**fit_numbers(fit, about), "privacy": privacy_numbers(self.site, fit, view)})
