@@ -3,9 +3,3 @@
 from eigenmesh.transports.tls.connection import Credentials
 from eigenmesh.transports.tls.keyring import CertificateKeyring
 from eigenmesh.transports.tls.transport import Endpoint, TlsTransport
-
-__all__ = ["CertificateKeyring", "Credentials", "Endpoint", "TlsTransport"]
-
-
-def __dir__() -> list[str]:
-    return __all__
