@@ -33,7 +33,7 @@ from bare_sockets import BareRing
 
 from eigenmesh.protocol import Run, Setup
 from eigenmesh.sites.audit import AuditWriter
-from eigenmesh.transports.tls import CertificateKeyring, Credentials, Endpoint, TlsTransport
+from eigenmesh.transports.tls import CertificateKeyring, Credentials, Endpoint, Routes, TlsTransport
 from mesh import Mesh, ring
 from ports import free_ports
 from transports.authority import Authority
@@ -70,7 +70,7 @@ def work(
         Endpoint(
             setup,
             credentials,
-            {names[other]: address for other, address in dialled.items()},
+            Routes({names[other]: address for other, address in dialled.items()}),
             listen=f"127.0.0.1:{plan['ports'][rank]}",
             journal=folder / f"{rank}.journal" if plan["journal"] else None,
             on_sent=audit.record if plan["journal"] else None,

@@ -25,8 +25,14 @@ from waiting import until
 LIMIT_S = 300.0
 
 
+RELAY = "relay"
+
+
 class Mesh:
-    """Sites in folders below ``root``, each with its part of the data; a context, which ends what still runs."""
+    """Sites in folders below ``root``, each with its part of the data; a context, which ends what still runs.
+
+    Sites in ``without_port`` have no address. Links between two of them, and those in ``relayed``, go over a relay.
+    """
 
     def __init__(
         self,
@@ -34,20 +40,27 @@ class Mesh:
         parts: Mapping[str, np.ndarray],
         edges: Sequence[tuple[str, str]],
         headers: Mapping[str, Sequence[str]] | None = None,
+        without_port: Sequence[str] = (),
+        relayed: Sequence[tuple[str, str]] = (),
         **settings: Any,
     ) -> None:
         self.root, self.parts = root, dict(parts)
         self.running: dict[str, Forked | subprocess.Popen[bytes]] = {}
-        ports = dict(zip(parts, free_ports(len(parts)), strict=True))
-        self.ports = ports
+        self.ports = ports = dict(zip((*parts, RELAY), free_ports(len(parts) + 1), strict=True))
+        self.relay: Forked | None = None
         usual = {"n_components": 3, "tol": 1e-9, "seed": 0, "patience_s": 30, "solver": "block-krylov"}
         settings = {**usual, **settings}
         mixes = settings["solver"] not in {"auto", "block-krylov"}
         settings.setdefault("privacy", "open" if mixes or len(parts) < 3 else "masked")
         lines = ['run = "test"', f"edges = {json.dumps(edges)}"]
         for name in parts:
-            lines += ["[[site]]", f'name = "{name}"', f'address = "127.0.0.1:{ports[name]}"']
-            lines.append(f'listen = "127.0.0.1:{ports[name]}"')
+            lines += ["[[site]]", f'name = "{name}"']
+            if name not in without_port:
+                lines += [f'address = "127.0.0.1:{ports[name]}"', f'listen = "127.0.0.1:{ports[name]}"']
+        between = [edge for edge in edges if set(edge) <= set(without_port) or edge in relayed]
+        if between:
+            lines += ["[[relay]]", f'name = "{RELAY}"', f'address = "127.0.0.1:{ports[RELAY]}"']
+            lines.append(f"links = {json.dumps(between)}")
         lines += ["[settings]", *(f"{key} = {_toml(value)}" for key, value in settings.items() if value is not None)]
         (root / "network.toml").write_text("\n".join(lines))
         init(root / "network.toml", root / "mesh")
@@ -91,6 +104,16 @@ class Mesh:
             words = "site", "run", *options, str(self.folder(name) / "site.toml")
             said = self.folder(name) / "said.txt"
             self.running[name] = Forked(work, *words, output=said, environment={"COLUMNS": "200"})
+
+    def start_relay(self, work: Callable[..., None] = command, *args: Any) -> None:
+        """Start the relay; ``work`` gets these arguments and then the words of the command."""
+        words = "site", "relay", str(self.folder(RELAY) / "relay.toml")
+        self.relay = Forked(work, *args, *words, output=self.folder(RELAY) / "said.txt")
+
+    def kill_relay(self) -> None:
+        assert self.relay is not None
+        self.relay.kill()
+        self.relay.wait(60)
 
     def start_anew(self) -> None:
         """As operators do: one command per site, each in a Python of its own, which takes some seconds to start."""
@@ -162,7 +185,7 @@ class Mesh:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self.running.values():
+        for process in (*self.running.values(), *([] if self.relay is None else [self.relay])):
             process.send_signal(signal.SIGCONT)
             process.kill()
             process.wait()

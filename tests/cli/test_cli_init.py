@@ -154,7 +154,7 @@ def test_the_example_is_printed(call):
         (("network.toml", "--out", "mesh", "--only", "osl"), ("'osl'", "Did you mean 'oslo'?")),
         (("network.toml", "--out", "mesh", "--only", "oslo", "--days", "3"), ("whoever signs",)),
         (("network.toml", "--out", "mesh", "--days", "5000"), ("5000 days",)),
-        (("wrong.toml", "--out", "mesh"), ("line 22", "'n_component'", "Did you mean 'n_components'?")),
+        (("wrong.toml", "--out", "mesh"), ("line 27", "'n_component'", "Did you mean 'n_components'?")),
     ],
 )
 def test_bad_input_is_refused_in_one_line_and_nothing_is_written(call, words, said):

@@ -66,7 +66,7 @@ def test_the_printed_example_can_be_read(tmp_path):
 
 
 def test_the_network_of_the_guide_can_be_read(tmp_path):
-    (text,) = re.findall(r"^```toml\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    text, *_ = re.findall(r"^```toml\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     path = tmp_path / "network.toml"
     path.write_text(text)
     assert read_network_file(path).neighbours("trondheim").keys() == {"oslo", "bergen"}

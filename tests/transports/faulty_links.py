@@ -18,7 +18,7 @@ import numpy as np
 
 from eigenmesh.errors import TransportError
 from eigenmesh.transports.tls import TlsTransport
-from eigenmesh.transports.tls.connection import Supervisor
+from eigenmesh.transports.tls.connection import Supervisor, parse_address
 from transports.proxy import Fault, Proxy
 from transports.sites import Sites
 from waiting import until
@@ -31,10 +31,11 @@ SHAPE = (1, 40, 3)
 
 
 class FaultyRun:
-    """Two or three sites, each linked to all others, in one process.
+    """Two or three sites, each linked to all others, in one process; over a relay if ``sites.relay`` has its address.
 
-    ``faults`` befall the connections of every link, one after the other; then all is well again, and the run must end
-    as if nothing had happened. With ``parks``, one site parks the run in the middle instead, and all must end.
+    ``faults`` befall the connections of every link, or those of its two ends to the relay, one after the other; then
+    all is well again, and the run must end as if nothing had happened. With ``parks``, one site parks the run in the
+    middle instead, and all must end.
     """
 
     def __init__(self, seed: int, faults: int, parks: bool = False) -> None:
@@ -56,20 +57,26 @@ class FaultyRun:
     def play(self) -> None:
         """Run to the end; raises AssertionError if anything hangs, is lost or is left over."""
         threads, sockets = set(threading.enumerate()), _sockets()
+        # Over a relay there are two handshakes.
+        connect_s = float(self.rng.choice([1.0 if self.sites.relay else 0.05, 10.0]))
         with ExitStack() as stack:
             for name, seconds in {
                 f"{TLS}.connection.HEARTBEAT_S": 0.003,
                 f"{TLS}.connection.SILENT_S": 0.1,
-                f"{TLS}.connection.CONNECT_S": float(self.rng.choice([0.05, 10.0])),
+                f"{TLS}.connection.CONNECT_S": connect_s,
+                f"{TLS}.dialling.CONNECT_S": connect_s,
+                f"{TLS}.dialling.LEAVE_S": 0.1,
                 f"{TLS}.connection.LEAVE_S": 0.1,
                 "eigenmesh.protocol.peering.BACKOFF_S": (0.001, 0.01),
             }.items():
                 stack.enter_context(patch(name, seconds))
             for caller, called in self.sites.graph.edges:
-                proxy = stack.enter_context(Proxy("127.0.0.1", self.sites.ports[called]))
-                proxy.faults = iter([self.fault() for _ in range(self.faults)])
-                self.sites.via[caller, called] = proxy.address
-                self.proxies.append(proxy)
+                for ends in ((caller, called), (called, caller)) if self.sites.relay else ((caller, called),):
+                    target = parse_address(self.sites.relay or self.sites.address(called))
+                    proxy = stack.enter_context(Proxy(*target))
+                    proxy.faults = iter([self.fault() for _ in range(self.faults)])
+                    self.sites.via[ends] = proxy.address
+                    self.proxies.append(proxy)
             workers = [threading.Thread(target=self._guarded, args=(rank,)) for rank in range(len(self.rounds))]
             for worker in workers:
                 worker.start()

@@ -15,7 +15,7 @@ from eigenmesh.errors import AbortedError
 from eigenmesh.protocol import Run, Setup, wire
 from eigenmesh.protocol.setup import INSTANCE, Instance, make_statement
 from eigenmesh.protocol.wire import Kind
-from eigenmesh.transports.tls import CertificateKeyring, Credentials, Endpoint, TlsTransport
+from eigenmesh.transports.tls import CertificateKeyring, Credentials, Endpoint, HttpProxy, Routes, TlsTransport, Via
 from eigenmesh.transports.tls.connection import WELCOME, MessageReader, parse_address, prefixed
 from ports import free_ports
 from transports.authority import Authority
@@ -30,6 +30,8 @@ class Sites:
     Attributes
     ----------
     via : (dialler, listener) -> address of a proxy in between.
+    relay : address of the relay that carries all links, if there is one; ``via`` has proxies on the way to it.
+    http_proxy : for all calls, if there is one.
     settings : for every transport.
     """
 
@@ -41,6 +43,8 @@ class Sites:
         self.credentials = [self.authority.issue(name) for name in self.names]
         self.manifest = manifest
         self.via: dict[tuple[int, int], str] = {}
+        self.relay = ""
+        self.http_proxy: HttpProxy | None = None
         self.settings = {"patience_s": 60.0, "join_s": 300.0, "round_s": 300.0, "on_loss": "abort", **settings}
 
     def address(self, rank: int) -> str:
@@ -69,11 +73,15 @@ class Sites:
             keyring or CertificateKeyring(self.credentials[rank]),
             **{**self.settings, **settings},
         )
-        addresses = {self.names[other]: self.via.get((rank, other), self.address(other)) for other in dialled}
+        if self.relay:
+            near = self.graph.neighbors(rank)
+            relays = {self.names[o]: Via("relay", self.via.get((rank, o), self.relay), "test") for o in near}
+            routes = Routes(relays=relays, proxy=self.http_proxy)
+        else:
+            addresses = {self.names[other]: self.via.get((rank, other), self.address(other)) for other in dialled}
+            routes = Routes(addresses, proxy=self.http_proxy)
         return TlsTransport(
-            Endpoint(
-                setup, self.credentials[rank], addresses, listen=self.address(rank), journal=journal, on_sent=on_sent
-            )
+            Endpoint(setup, self.credentials[rank], routes, listen=self.address(rank), journal=journal, on_sent=on_sent)
         )
 
     @staticmethod

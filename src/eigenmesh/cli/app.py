@@ -38,6 +38,7 @@ SITE_COMMANDS = {
     "pin": ("site_keys", "Write the fingerprints of all sites' keys into a site.toml or network.toml."),
     "check": ("site_state", "Check everything that a run needs at this site, without starting it."),
     "run": ("site_run", "Take part in a run as one site; its samples stay where they are."),
+    "relay": ("site_run", "Join sites that can only call out; runs on a computer that both can reach."),
     "status": ("site_state", "Show how the run is going at this site."),
     "audit": ("site_state", "Summarise what left a site: how much, to whom, of which kinds and shapes."),
     "key": ("site_files", "Without an open port: write this site's public key for a sum in files."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from eigenmesh.cli.options import argument, option
 from eigenmesh.errors import InputError, UnknownNameError, import_extra
 from eigenmesh.report.tables import facts_table
 from eigenmesh.sites import read_network_file
-from eigenmesh.sites.network_file import EXAMPLE, NetworkFile, site_toml
+from eigenmesh.sites.network_file import EXAMPLE, NetworkFile, relay_toml, site_toml
 from eigenmesh.sites.site import FileNames
 
 ONLY_HELP = "Create only the folder of the authority (ca), or the key and the certificate request of one site."
@@ -28,7 +29,7 @@ def init(
     days: Days = None,
     example: Annotated[bool, option(None, None, "Print a NETWORK.toml to start from, and stop.", "--example")] = False,
 ) -> None:
-    """Create the key, the certificate and the site.toml of every site of a network.
+    """Create the key, the certificate and the site.toml of every site of a network, and the same of its relays.
 
     A private certificate authority is created for the network, in its own folder; a site's folder contains nothing of
     another site. Keys can be read only by their owner. Existing files are never overwritten: either everything is
@@ -55,12 +56,12 @@ def init(
     described = read_network_file(network)
     import_extra("cryptography", "peers", "making keys and certificates")
     if only is None or only == FileNames.CA_FOLDER:
-        names = described.names if only is None else ()
+        names = (*described.names, *described.relay_names) if only is None else ()
         write_new(_with_authority(described, names, out, days))
         _print_folders(messages, described, names, out)
     else:
-        if only not in described.names:
-            raise UnknownNameError("site", only, described.names)
+        if only not in (*described.names, *described.relay_names):
+            raise UnknownNameError("site", only, (*described.names, *described.relay_names))
         if days is not None:
             why = "whoever signs the request sets the dates"
             raise InputError(f"--days cannot be used with --only {only}: {why}; leave it out.")
@@ -71,7 +72,7 @@ def init(
 def make_network(path: Path, out: Path) -> None:
     """Write everything for all sites of a network that a file describes, and print nothing."""
     network = read_network_file(path)
-    write_new(_with_authority(network, network.names, out))
+    write_new(_with_authority(network, (*network.names, *network.relay_names), out))
 
 
 def _with_request(network: NetworkFile, name: str, folder: Path) -> list[NewFile]:
@@ -81,8 +82,15 @@ def _with_request(network: NetworkFile, name: str, folder: Path) -> list[NewFile
     return [
         NewFile(folder / FileNames.KEY, made.key, private=True),
         NewFile(folder / FileNames.REQUEST, made.request),
-        NewFile(folder / FileNames.SITE, site_toml(network, name).encode()),
+        _settings(network, name, folder),
     ]
+
+
+def _settings(network: NetworkFile, name: str, folder: Path, pins: Mapping[str, str] | None = None) -> NewFile:
+    """The ``site.toml`` of a site, or the ``relay.toml`` of a relay."""
+    if name in network.relay_names:
+        return NewFile(folder / FileNames.RELAY, relay_toml(network, name, pins).encode())
+    return NewFile(folder / FileNames.SITE, site_toml(network, name, pins).encode())
 
 
 def _with_authority(network: NetworkFile, names: tuple[str, ...], out: Path, days: int | None = None) -> list[NewFile]:
@@ -92,13 +100,14 @@ def _with_authority(network: NetworkFile, names: tuple[str, ...], out: Path, day
     if network.fingerprints and names:
         fix = "remove that table to start over, or use --only NAME at a site and have its request signed"
         raise InputError(f"{network.path} has [fingerprints] of existing keys, and init would create new keys; {fix}.")
-    authority = make_certificate_authority(f"eigenmesh {network.path.stem}", sites=network.names)
+    certified = (*network.names, *network.relay_names)
+    authority = make_certificate_authority(f"eigenmesh {network.path.stem}", sites=certified)
     own = authority.certificate_and_key
     files = [NewFile(out / FileNames.CA_FOLDER / FileNames.CA_KEY, own.key, private=True)]
     files.append(NewFile(out / FileNames.CA_FOLDER / FileNames.AUTHORITY, own.certificate))
     log = b""
     issued = {name: authority.issue(name, days) for name in names}
-    pins = {name: key_fingerprint(load_certificate(made.certificate)) for name, made in issued.items()}
+    pins = {name: key_fingerprint(load_certificate(issued[name].certificate)) for name in network.names if issued}
     for name, made in issued.items():
         folder = out / name
         log += Issued.of(made.certificate, "init").line
@@ -106,7 +115,7 @@ def _with_authority(network: NetworkFile, names: tuple[str, ...], out: Path, day
             NewFile(folder / FileNames.KEY, made.key, private=True),
             NewFile(folder / FileNames.CERTIFICATE, made.certificate),
             NewFile(folder / FileNames.AUTHORITY, own.certificate),
-            NewFile(folder / FileNames.SITE, site_toml(network, name, pins).encode()),
+            _settings(network, name, folder, pins),
         ]
     return [*files, NewFile(out / FileNames.CA_FOLDER / FileNames.ISSUED, log, private=True)]
 
@@ -125,6 +134,8 @@ def _print_folders(messages: Messages, network: NetworkFile, names: tuple[str, .
     messages.print(facts_table(facts))
     if names:
         steps = ["Send each site its own folder, over a private channel, and delete it here.", *AT_SITES]
+        if network.relays:
+            steps.append("Send a relay's folder to whoever runs it: eigenmesh site relay relay.toml")
     else:
         steps = [
             f"Sign the requests of sites with: eigenmesh site sign request.pem --name NAME --ca {authority}",
@@ -148,12 +159,18 @@ def _print_request(messages: Messages, network: NetworkFile, name: str, out: Pat
 
 
 def _links(network: NetworkFile, name: str) -> str:
+    for relay in network.relays:
+        if relay.name == name:
+            return f"the relay of {', '.join(' - '.join(link) for link in relay.links)}, at {relay.address}"
     neighbours = network.neighbours(name)
     calls = [f"{other} at {address}" for other, address in neighbours.items() if address is not None]
     called = [other for other, address in neighbours.items() if address is None]
     parts = [f"calls {', '.join(calls)}"] if calls else []
     if called:
         parts.append(f"is called by {', '.join(called)} at {network.site(name).address}")
+    for relay in network.relays:
+        met = [other for link in relay.links if name in link for other in link if other != name]
+        parts += [f"meets {', '.join(met)} at {relay.name}, {relay.address}"] * bool(met)
     return "; ".join(parts) or "no links"
 
 

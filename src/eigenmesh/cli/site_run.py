@@ -1,10 +1,12 @@
-"""``eigenmesh site run``: take part in a run with other organisations, as one site.
+"""``eigenmesh site run``: take part in a run with other organisations, as one site; ``eigenmesh site relay``.
 
-The log file of a peer has one JSON object per line. Its size is bounded even if strangers keep calling the port.
+The log of a peer, and that of a relay, has one JSON object per line. Strangers who keep calling the port add only a few
+lines a minute.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import logging.handlers
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 FRESH_HELP = "Start this run over: set aside its journals and result. Needed at all sites."
 Fresh = Annotated[bool, options.option(None, None, FRESH_HELP, "--fresh")]
 FOLLOW_HELP = "Keep running, and process the files that are moved into this folder, batch by batch."
+RelayPath = Annotated[Path, options.argument("RELAY.toml", "The settings of the relay, from eigenmesh site init.")]
 Follow = Annotated[Path | None, options.option(None, "FOLDER", FOLLOW_HELP, "--follow")]
 # How errors that end a run are reported, with what its operator does next, and the exit status.
 ENDS = (
@@ -89,6 +92,32 @@ def run(site: options.SiteFile, quiet: options.Quiet = False, fresh: Fresh = Fal
         _print_outcome(messages, outcome)
         if not outcome.converged:
             raise typer.Exit(NOT_CONVERGED)
+
+
+def relay(file: RelayPath) -> None:
+    """Join sites that can only call out, and pass on what they send each other.
+
+    A relay runs on any computer that both sites can reach. It has no data and no key that opens anything: the sites
+    encrypt end to end, so it sees who is joined with whom, when, and how many bytes pass. It serves only the sites and
+    links of its relay.toml, and writes nothing to the disk. The log goes to standard error, a JSON object per line. A
+    relay that was stopped or killed is started again; the sites come back by themselves.
+
+    Example:
+
+    - `eigenmesh site relay mesh/relay/relay.toml`
+    """
+    import_extra("cryptography", "peers", "eigenmesh site relay")
+    from eigenmesh.sites.relay import Relay, read_relay
+    from eigenmesh.transports.tls.connection import new_loop
+
+    described = read_relay(file)
+    service, messages = Relay(described), Messages.of()
+    links = f"{len(described.links)} links of {len(described.sites)} sites"
+    with _logging(logging.StreamHandler()), signals_interrupt(), suppress(KeyboardInterrupt):
+        messages.print(f"{described.name} listens at {described.listen} for {links}.")
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(service.serve())
+    messages.print(f"{described.name} has joined {service.joined} pairs; {readable_bytes(service.passed)} have passed.")
 
 
 def _once(messages: Messages, site: Site, fresh: bool) -> Callable[..., Outcome | None]:
@@ -189,8 +218,14 @@ def in_words(status: Status) -> str:
 @contextmanager
 def logged(path: Path) -> Iterator[None]:
     """Write everything that eigenmesh logs to a file."""
+    with _logging(_LogFile(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", delay=True)):
+        yield
+
+
+@contextmanager
+def _logging(handler: logging.Handler) -> Iterator[None]:
+    """Give everything that eigenmesh logs to a handler."""
     logger = logging.getLogger("eigenmesh")
-    handler = _LogFile(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", delay=True)
     handler.setFormatter(_AsJson())
     handler.addFilter(FewRefusals())
     level, logger.level = logger.level, logging.INFO

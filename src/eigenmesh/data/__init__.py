@@ -66,14 +66,17 @@ from eigenmesh.data.source import (
     Place,
     Samples,
     Source,
+    TableOptions,
     as_narwhals,
     as_source,
     checkable,
-    is_anndata,
+    column_label,
     is_device_array,
     is_frame,
     is_mapped,
+    listed_columns,
     make_frame,
+    require_distinct,
     require_exact,
 )
 from eigenmesh.data.split import (
@@ -88,24 +91,16 @@ from eigenmesh.data.split import (
     split_by_name,
 )
 from eigenmesh.data.stream import Running, RunningCovariance, RunningRows, RunningScatter
-from eigenmesh.data.table import (
-    READERS,
-    all_files_of,
-    consecutive_rows,
-    expand,
-    kind_of,
-    name_of,
-    read_table,
-    table_in_memory,
-)
-from eigenmesh.data.table_options import TableOptions, column_label, listed_columns, require_distinct
+from eigenmesh.data.table import READERS, all_files_of, consecutive_rows, expand, kind_of, name_of, read_table
 
 __all__ = [
     "DATASETS",
     "SPLITS",
     "Block",
+    "Choice",
     "ContiguousSplit",
     "Covariance",
+    "CovarianceKind",
     "CrossProducts",
     "DirichletSplit",
     "FeatureShards",
@@ -113,6 +108,7 @@ __all__ = [
     "LabelSplit",
     "Missing",
     "Moments",
+    "Pooled",
     "RandomSplit",
     "Scaling",
     "Shards",
@@ -120,11 +116,15 @@ __all__ = [
     "Source",
     "Split",
     "Table",
+    "TableOptions",
+    "as_source",
     "build_covariance",
+    "choose",
     "datasets",
     "load",
     "pooled_moments",
     "read_table",
+    "split_by_name",
 ]
 
 

@@ -39,9 +39,11 @@ __all__ = [
     "metropolis",
     "pull",
     "push",
+    "rounds_to_average",
     "spectrum",
     "topologies",
     "topology",
+    "weighting",
 ]
 
 

@@ -25,7 +25,7 @@ class Opened(NamedTuple):
 
 
 class Unreachable(NamedTuple):
-    """A call to a neighbour has failed."""
+    """A call to a neighbour has failed, or there is no news of a neighbour whose call is waited for at a relay."""
 
     neighbour: str
     reason: str

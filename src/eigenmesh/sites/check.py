@@ -22,11 +22,11 @@ from eigenmesh.fitting import Forecast, largest_sum, plan
 from eigenmesh.masking import ALL_PAIRS_UP_TO, mask_rule
 from eigenmesh.sites.authority import dates, load_credentials
 from eigenmesh.sites.network_file import Manifest, differences
-from eigenmesh.sites.peer import alike
+from eigenmesh.sites.peer import alike, routes_of
 from eigenmesh.sites.results import written_bytes
-from eigenmesh.sites.site import MAX_MESSAGE_BYTES, Address, Site, read_samples, require_terms
+from eigenmesh.sites.site import MAX_MESSAGE_BYTES, Site, read_samples, require_terms
 from eigenmesh.sites.sum_files import Study
-from eigenmesh.transports.tls.connection import called, manifest_of
+from eigenmesh.transports.tls.dialling import AbsentError, certificate_of, manifest_of
 from eigenmesh.words import one_line, readable_bytes
 
 Verdict = Literal["ok", "note", "problem"]
@@ -52,7 +52,7 @@ def check(site: Site) -> Iterator[Finding]:
     yield from certificates
     yield from _listening(site)
     usable = all(finding.verdict != "problem" for finding in certificates)
-    found = {name: _neighbour(site, name, address, usable) for name, address in site.neighbours.items()}
+    found = {name: _neighbour(site, name, usable) for name in (*site.neighbours, *site.met_at_relays)}
     yield from found.values()
     try:
         table = read_samples(site.data)
@@ -70,9 +70,9 @@ def check(site: Site) -> Iterator[Finding]:
         return
     manifest = Manifest.of(site, n_features, table.feature_names, n_samples)
     yield Finding("run", "ok", f"{site.run!r}, manifest {manifest.digest[:16]}: the same at all sites that agree")
-    for name, address in site.neighbours.items():
-        if address is not None and found[name].verdict == "ok":
-            yield from _tried(f"manifest of {name}", _manifest(site, manifest, name, address))
+    for name in site.called:
+        if found[name].verdict == "ok":
+            yield from _tried(f"manifest of {name}", _manifest(site, manifest, name))
     best = yield from _traffic(site, table.source)
     yield _out(site, written_bytes(site, best, n_samples, n_features))
 
@@ -138,35 +138,43 @@ def _out(site: Site, needed: float) -> Finding:
     return Finding("out", "ok", space) if free > needed else Finding("out", "problem", f"{space}: free some space")
 
 
-def _neighbour(site: Site, name: str, address: Address | None, usable: bool) -> Finding:
-    """Try a TLS handshake with a neighbour that this site calls. One that calls this site cannot be tried."""
-    about = f"neighbour {name}"
-    if address is None:
+def _neighbour(site: Site, name: str, usable: bool) -> Finding:
+    """Try a TLS handshake with a neighbour that this site calls, or with the relay at which it meets one.
+
+    A neighbour that calls this site cannot be tried.
+    """
+    about, relay = f"neighbour {name}", site.met_at_relays.get(name)
+    if relay is None and site.neighbours[name] is None:
         return Finding(about, "ok", f"calls this site at {site.listen}")
+    where = str(site.neighbours[name]) if relay is None else f"the relay {relay.name} at {relay.address}"
+    through = "" if site.proxy is None else f", through the proxy {site.proxy.address},"
     if not usable:
-        return Finding(about, "note", f"{address} was not tried: this site has no certificate to show")
+        return Finding(about, "note", f"{where} was not tried: this site has no certificate to show")
     credentials = load_credentials(site.tls, site.name, site.fingerprints)
     try:
-        with called(name, str(address), credentials, CONNECT_S) as secure:
-            # In TLS 1.3 the listener checks the caller's certificate last: its first byte shows that it was accepted.
-            if not secure.recv(1):
-                raise ssl.SSLError("this site's certificate was not accepted")
-            certificate = secure.getpeercert() or {}
+        certificate = certificate_of(name, routes_of(site), credentials, CONNECT_S)
+    except AbsentError:
+        accepts = f"{where}{through} is up and accepts this site's certificate"
+        if name in site.called:
+            return Finding(about, "note", f"{accepts}; {name} is not there yet")
+        return Finding(about, "ok", f"{accepts}; {name} calls this site there, which was not tested")
     except ssl.SSLError as error:
-        return Finding(about, "problem", f"{address} is up, but the handshake failed: {one_line(str(error))}")
+        return Finding(about, "problem", f"{where} is up, but the handshake failed: {one_line(str(error))}")
     except (ConnectionRefusedError, TimeoutError) as error:
         why = error.strerror or f"no answer within {CONNECT_S:g} s"
-        return Finding(about, "note", f"{address} is not up, or a firewall is in the way: {why}")
+        return Finding(about, "note", f"{where} is not up, or a firewall is in the way: {why}")
     except OSError as error:
-        return Finding(about, "problem", f"{address} cannot be reached: {error.strerror or error}")
+        return Finding(about, "problem", f"{where} cannot be reached: {one_line(error.strerror or str(error))}")
     until = dt.datetime.fromtimestamp(ssl.cert_time_to_seconds(str(certificate["notAfter"])), dt.UTC)
-    return Finding(about, "ok", f"{address} is up and accepts this site's certificate; its own ends {until:%Y-%m-%d}")
+    accepts = "is up and accepts this site's certificate"
+    at = f"{where}{through}" if relay is None else f"{name}, over {where}{through}"
+    return Finding(about, "ok", f"{at} {accepts}; its own ends {until:%Y-%m-%d}")
 
 
-def _manifest(site: Site, ours: Manifest, name: str, address: Address) -> Iterator[Finding]:
+def _manifest(site: Site, ours: Manifest, name: str) -> Iterator[Finding]:
     """Whether a neighbour that is up is set up for the same run. Otherwise, what differs."""
     credentials = load_credentials(site.tls, site.name, site.fingerprints)
-    theirs = Manifest.parse(manifest_of(name, str(address), credentials, ours.run_id, CONNECT_S))
+    theirs = Manifest.parse(manifest_of(name, routes_of(site), credentials, ours.run_id, CONNECT_S))
     differing = differences(ours, theirs)
     verdict: Verdict = "problem" if differing else "ok"
     different = f"it is set up for a different run: {one_line('; '.join(differing))}"

@@ -1,4 +1,4 @@
-"""The network file that ``eigenmesh site init`` reads, and the ``site.toml`` that it writes for each site."""
+"""The network file that ``eigenmesh site init`` reads, and what it writes for each site and relay."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ from eigenmesh.sites.site import (
     RUN_NAME,
     SCHEDULE,
     Address,
+    RelayedLinks,
     RunSettings,
     Schedule,
     Site,
     fingerprints_table,
     in_order,
     read_fingerprints,
+    read_relays,
     read_schedule,
     require_name,
     site_graph,
@@ -44,6 +46,7 @@ STATIC = files("eigenmesh.sites").joinpath("static")
 # What ``eigenmesh site init --example`` prints, and what the site.toml of each site is made from.
 EXAMPLE = STATIC.joinpath("network.toml").read_text(encoding="utf-8")
 TEMPLATE = STATIC.joinpath("site.toml").read_text(encoding="utf-8").removesuffix("\n")
+RELAY_TEMPLATE = STATIC.joinpath("relay.toml").read_text(encoding="utf-8").removesuffix("\n")
 CONSENT = """\
 # The others may continue without a lost site. They then learn more about it: its own numbers.
 agrees_to_continue = false       # the run begins once all sites set true
@@ -79,6 +82,8 @@ class NetworkFile:
         Those of the keys of all sites, or empty.
     schedule : Schedule
         The members of each batch of a followed run.
+    relays : tuple of RelayedLinks
+        The relays of links between sites that can only call out.
     """
 
     path: Path
@@ -88,10 +93,15 @@ class NetworkFile:
     settings: RunSettings
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     schedule: Schedule = field(default_factory=Schedule)
+    relays: tuple[RelayedLinks, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(site.name for site in self.sites)
+
+    @property
+    def relay_names(self) -> tuple[str, ...]:
+        return tuple(relay.name for relay in self.relays)
 
     def site(self, name: str) -> NetworkSite:
         return self.sites[self.names.index(name)]
@@ -99,11 +109,13 @@ class NetworkFile:
     def neighbours(self, name: str) -> dict[str, Address | None]:
         """Neighbours of a site, each with the address to call. None for a neighbour that calls this site.
 
-        Of two linked sites, the first in the file calls, unless the other has no address.
+        Of two linked sites, the first in the file calls, unless the other has no address. Neighbours that meet this
+        site at a relay are not among them.
         """
         found: dict[str, Address | None] = {}
+        relayed = {link for relay in self.relays for link in relay.links}
         for first, second in self.edges:
-            if name not in (first, second):
+            if name not in (first, second) or (first, second) in relayed:
                 continue
             caller, called = (first, second) if self.site(second).address else (second, first)
             other = second if name == first else first
@@ -125,7 +137,7 @@ def read_network_file(path: str | os.PathLike[str]) -> NetworkFile:
         The network. What is wrong in the file is an error that names the line or the field, and the fix.
     """
     fields = Fields.read(Path(path), WHAT)
-    fields.require_known(["run", "edges", "topology", "site", "settings", FINGERPRINTS, *SCHEDULE])
+    fields.require_known(["run", "edges", "topology", "site", "relay", "settings", FINGERPRINTS, *SCHEDULE])
     run = fields.value("run", RUN_NAME, default="run-1")
     sites = _sites(fields)
     settings = RunSettings.from_fields(fields.table("settings"))
@@ -135,11 +147,14 @@ def read_network_file(path: str | os.PathLike[str]) -> NetworkFile:
     if with_address and not edges:
         raise InputError(f"{fields.path}: {with_address[0]} has an address, but there are no links; add edges.")
     pins, schedule = read_fingerprints(fields, names), read_schedule(fields, names, edges, settings)
-    network = NetworkFile(fields.path, run, sites, edges, settings, pins, schedule)
-    for first, second in edges:
-        if not network.site(first).address and not network.site(second).address:
-            raise InputError(f"{fields.path}: {first} and {second} are linked, but neither has an address; add one.")
-    return network
+    without = {site.name for site in sites if not site.address}
+    unreached = tuple(edge for edge in edges if set(edge) <= without)
+    relays = read_relays(fields, names, edges, unreached)
+    for link in unreached:
+        if not any(link in relay.links for relay in relays):
+            fix = "add one, or a [[relay]] that both can call"
+            raise InputError(f"{fields.path}: {' and '.join(link)} are linked, but neither has an address; {fix}.")
+    return NetworkFile(fields.path, run, sites, edges, settings, pins, schedule, relays)
 
 
 def _sites(fields: Fields) -> tuple[NetworkSite, ...]:
@@ -157,11 +172,14 @@ def _sites(fields: Fields) -> tuple[NetworkSite, ...]:
         if address is None and listen is not None:
             raise table.error("listen", "is given without address; add the address at which others reach the site.")
         if address is not None and listen is None:
-            # The same port on all interfaces; a loopback address stays one.
-            everywhere = Address("::" if ":" in address.host else "0.0.0.0", address.port)
-            listen = address if address.host in LOOPBACK else everywhere
+            listen = everywhere(address)
         found[name] = NetworkSite(name, address, listen)
     return tuple(found.values())
+
+
+def everywhere(address: Address) -> Address:
+    """The same port on all interfaces of a computer; a loopback address stays one."""
+    return address if address.host in LOOPBACK else Address("::" if ":" in address.host else "0.0.0.0", address.port)
 
 
 def _edges(fields: Fields, names: tuple[str, ...], seed: int) -> tuple[tuple[str, str], ...]:
@@ -178,6 +196,18 @@ def _edges(fields: Fields, names: tuple[str, ...], seed: int) -> tuple[tuple[str
     return in_order(names, [(names[a], names[b]) for a, b in graph.edges])
 
 
+def relay_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] | None = None) -> str:
+    """The ``relay.toml`` of a relay: where it listens, the links that it carries, and the fingerprints of the sites."""
+    relay = next(one for one in network.relays if one.name == name)
+    return Template(RELAY_TEMPLATE).substitute(
+        name=name,
+        listen=relay.listen or everywhere(relay.address),
+        sites=toml(network.names),
+        links=toml(relay.links),
+        fingerprints=fingerprints_table(fingerprints or network.fingerprints),
+    )
+
+
 def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] | None = None) -> str:
     """The ``site.toml`` of one site: the graph, the addresses that it calls, the settings and the fingerprints."""
     listen, neighbours, settings = network.site(name).listen, network.neighbours(name), network.settings
@@ -189,6 +219,7 @@ def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] |
         toml_table("settings.solver_parameters", settings.solver_parameters),
         toml_table("settings.exponents", settings.exponents, "range of a column: its values are within 2^e"),
         *network.schedule.lines(),
+        *(relay.table for relay in network.relays),
         fingerprints_table(fingerprints or network.fingerprints),
     ]
     return Template(TEMPLATE).substitute(
@@ -232,6 +263,7 @@ class Manifest:
         shared: dict[str, Any] = {"n_features": n_features, "feature_names": named}
         if settings.partition == "features":
             shared = {"n_samples": n_samples}
+        relayed = {" - ".join(link): relay.name for relay in site.relays for link in relay.links if link in site.edges}
         followed = {} if site.batch is None else {"batch": site.batch, "min_new_samples": settings.min_new_samples}
         return cls(
             {
@@ -241,6 +273,7 @@ class Manifest:
                 "sites": listed(site.sites),
                 "edges": listed([" - ".join(edge) for edge in site.edges]),
                 "weights": site.weights.digest,
+                "relays": relayed or None,
                 "fingerprints": dict(site.fingerprints) or None,
                 **shared,
                 **matching.common_settings(settings.request()),

@@ -25,6 +25,7 @@ from eigenmesh.graphs.topologies import require_connected
 from eigenmesh.iteration import FIRST_BLOCK
 from eigenmesh.masking import MIN_SITES
 from eigenmesh.settings import AT_SITES, FLAG, SETTINGS, Allowed, OnLoss, Partition, Request, parse, whole
+from eigenmesh.sites.addresses import Address, ProxyAddress, RelayedLinks, in_order, read_relays, require_name
 from eigenmesh.sites.fields import COLUMNS, NA_VALUES, TEXT, Fields, toml_table
 from eigenmesh.solvers import SOLVERS, BlockKrylov, OneSum, Solver
 
@@ -35,6 +36,10 @@ from eigenmesh.solvers import SOLVERS, BlockKrylov, OneSum, Solver
 # message, with its size.
 MAX_MESSAGE_BYTES = (1 << 31) - (1 << 20)
 EXPONENT = whole(-500, 500)
+RUN_NAME = Allowed(
+    "a name of 1 to 64 letters, digits, dots, hyphens and underscores, starting with a letter or digit",
+    lambda value: isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value) is not None,
+)
 
 
 @dataclass(frozen=True)
@@ -161,47 +166,6 @@ def _solver(fields: Fields, name: str) -> Solver | None:
     return solver
 
 
-# Names and addresses of sites.
-
-
-# "ca" is the folder of the certificate authority, next to the folders of the sites.
-RESERVED = ("ca",)
-_NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
-RUN_NAME = Allowed(
-    "a name of 1 to 64 letters, digits, dots, hyphens and underscores, starting with a letter or digit",
-    lambda value: isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value) is not None,
-)
-
-
-def require_name(name: str) -> None:
-    """Raise unless the name of a site is valid in an X.509 certificate and as a folder."""
-    if not _NAME.fullmatch(name):
-        rule = "use 1 to 63 lower-case letters, digits and hyphens, starting with a letter, not ending with a hyphen."
-        raise InputError(f"{name!r} is not a valid site name; {rule}")
-    if name in RESERVED:
-        raise InputError(f"{name!r} is reserved for the folder of the certificate authority; choose another name.")
-
-
-@dataclass(frozen=True)
-class Address:
-    """Host and port of a site."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        """``host:port``. An IPv6 address is in brackets, ``[::1]:7400``."""
-        found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})", text)
-        if not found or not 1 <= int(found.group(3)) <= 65535:
-            raise InputError(f"{text!r} is not an address; write host:port with a port from 1 to 65535.")
-        return cls(found.group(1) or found.group(2), int(found.group(3)))
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-
 def site_graph(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> nx.Graph:
     """The graph on 0 .. M - 1 in the order of ``sites``. It must be connected."""
     graph = nx.Graph()
@@ -224,13 +188,6 @@ def require_links(path: Path, edges: Sequence[tuple[str, str]]) -> None:
     """Raise where sites have no links, and so exchange files."""
     if not edges:
         raise InputError(f"{path} has no links, so its sites exchange files: eigenmesh site key; or add edges.")
-
-
-def in_order(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Links sorted by the order of ``sites``. The two ends of each link are sorted in the same way."""
-    number = {name: number for number, name in enumerate(sites)}
-    pairs = [sorted(edge, key=number.__getitem__) for edge in edges]
-    return tuple((a, b) for a, b in sorted(pairs, key=lambda pair: (number[pair[0]], number[pair[1]])))
 
 
 # The members of each batch of a followed run: sites that join, sites that leave, and heirs of their samples.
@@ -410,7 +367,7 @@ class FileNames:
     """Names of the files of a site and of the certificate authority."""
 
     CERTIFICATE, KEY, AUTHORITY, REQUEST = "cert.pem", "key.pem", "ca.pem", "request.pem"
-    SITE = "site.toml"
+    SITE, RELAY = "site.toml", "relay.toml"
     # Next to the file of trusted authorities: the certificates that they have revoked.
     REVOKED = "revoked.pem"
     # The folder of the authority, whose name no site may have, with its key and its log of certificates.
@@ -421,7 +378,19 @@ WHAT = "a site.toml (eigenmesh site init makes one for each site)"
 # In the place of an address, if the neighbour calls this site.
 INCOMING = "incoming"
 TABLES = ("neighbours", "tls", "data", "out", "settings", FINGERPRINTS)
-FIELDS = ("name", "run", "sites", "edges", "listen", "metrics_port", "agrees_to_continue", *TABLES, *SCHEDULE)
+FIELDS = (
+    "name",
+    "run",
+    "sites",
+    "edges",
+    "listen",
+    "relay",
+    "proxy",
+    "metrics_port",
+    "agrees_to_continue",
+    *TABLES,
+    *SCHEDULE,
+)
 TLS_FIELDS = ("certificate", "key", "ca")
 
 
@@ -460,7 +429,8 @@ class Site:
     sites, edges : tuple
         The whole graph by names. Its diameter, trees and spectrum need it.
     neighbours : mapping
-        The address of each neighbour that this site calls, and None for a neighbour that calls ``listen``.
+        The address of each neighbour that this site calls, and None for a neighbour that calls ``listen``. Neighbours
+        that it meets at a relay are not in it.
     listen : Address or None
         Where neighbours call this site.
     tls, data, out : TlsFiles, DataFile, OutFolder
@@ -478,6 +448,10 @@ class Site:
         The members of each batch of a followed run.
     batch : int or None
         The number of the batch in a followed run.
+    relays : tuple of RelayedLinks
+        All relays of the network.
+    proxy : ProxyAddress or None
+        The HTTP proxy for all calls of this site.
     """
 
     path: Path
@@ -496,6 +470,26 @@ class Site:
     agrees_to_continue: bool = False
     schedule: Schedule = field(default_factory=Schedule)
     batch: int | None = None
+    relays: tuple[RelayedLinks, ...] = ()
+    proxy: ProxyAddress | None = None
+
+    @property
+    def met_at_relays(self) -> dict[str, RelayedLinks]:
+        """The relay at which this site meets a neighbour, for each neighbour that it cannot call directly."""
+        met = {}
+        for relay in self.relays:
+            for link in relay.links:
+                if self.name in link and link in self.edges:
+                    (other,) = set(link) - {self.name}
+                    met[other] = relay
+        return met
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """The neighbours that this site calls. At a relay, the first of the two in the order of the network calls."""
+        order = self.sites.index
+        met = [name for name in self.met_at_relays if order(self.name) < order(name)]
+        return (*(name for name, address in self.neighbours.items() if address is not None), *met)
 
     def in_batch(self, batch: int) -> Site:
         """The site in one batch of a followed run: with the members of the batch, and the links between them."""
@@ -548,9 +542,8 @@ def read_site(path: str | os.PathLike[str]) -> Site:
     if edges:
         fields.checked("edges", site_graph, sites, edges)
     edges = in_order(sites, edges)
-    neighbours = _neighbours(fields, name, edges)
-    tls = fields.table("tls", required=True)
-    tls.require_known(TLS_FIELDS)
+    relays = read_relays(fields, sites, edges)
+    neighbours = _neighbours(fields, name, edges, relays)
     settings = RunSettings.from_fields(fields.table("settings"))
     return Site(
         path=fields.path,
@@ -560,7 +553,7 @@ def read_site(path: str | os.PathLike[str]) -> Site:
         edges=edges,
         neighbours=neighbours,
         listen=_listen(fields, neighbours),
-        tls=TlsFiles(*(_path(tls, key) for key in TLS_FIELDS)),
+        tls=read_tls(fields.table("tls", required=True)),
         data=_data(fields.table("data", required=True)),
         out=_out(fields.table("out")),
         settings=settings,
@@ -568,7 +561,15 @@ def read_site(path: str | os.PathLike[str]) -> Site:
         fingerprints=read_fingerprints(fields, sites),
         agrees_to_continue=fields.value("agrees_to_continue", FLAG, default=False),
         schedule=read_schedule(fields, sites, edges, settings),
+        relays=relays,
+        proxy=fields.parsed("proxy", ProxyAddress.parse),
     )
+
+
+def read_tls(fields: Fields) -> TlsFiles:
+    """The table ``[tls]`` of a site or a relay."""
+    fields.require_known(TLS_FIELDS)
+    return TlsFiles(*(_path(fields, key) for key in TLS_FIELDS))
 
 
 def read_samples(data: DataFile) -> Table:
@@ -609,9 +610,18 @@ def _names(fields: Fields) -> tuple[str, ...]:
     return sites
 
 
-def _neighbours(fields: Fields, name: str, edges: tuple[tuple[str, str], ...]) -> dict[str, Address | None]:
-    linked = [second if first == name else first for first, second in edges if name in (first, second)]
+def _neighbours(
+    fields: Fields, name: str, edges: tuple[tuple[str, str], ...], relays: tuple[RelayedLinks, ...]
+) -> dict[str, Address | None]:
+    at_relays = {link: relay.name for relay in relays for link in relay.links}
     table = fields.table("neighbours")
+    linked = []
+    for link in (edge for edge in edges if name in edge):
+        (other,) = set(link) - {name}
+        if link not in at_relays:
+            linked.append(other)
+        elif other in table:
+            raise table.error(other, f"is a neighbour that {name} meets at the relay {at_relays[link]}; remove it.")
     for other in table.content:
         if other not in linked:
             raise table.error(other, f"is not linked to {name} by edges; add the link, or remove the neighbour.")

@@ -6,23 +6,27 @@ import asyncio
 import itertools
 import logging
 import os
+import random
 import socket
 import ssl
 import struct
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from eigenmesh.errors import FrameError, InputError, TransportError, import_extra
+from eigenmesh.errors import InputError, import_extra
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.effects import Bytes, Closed, Cut, Dial, Opened, Tick, Unreachable, Write
 from eigenmesh.protocol.machine import HEARTBEAT_S
-from eigenmesh.protocol.wire import Kind
+from eigenmesh.protocol.peering import backoff_s
+
+if TYPE_CHECKING:
+    from eigenmesh.transports.tls.dialling import Dialler, Talk
 
 # The round trip time of a connection, as the kernel has measured it.
 
@@ -232,7 +236,8 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """End the connection after everything is written."""
-        self.transport.close()
+        if not self.transport.is_closing():
+            self.transport.close()
 
     def abort(self, reason: str) -> None:
         """End the connection at once."""
@@ -380,8 +385,8 @@ class ConnectionThread:
     Parameters
     ----------
     feed : called with events, in that thread.
-    credentials : key and certificate of this site, and the authority's certificate.
-    addresses : of the neighbours that this site calls.
+    dialler : opens connections to the neighbours that this site calls, or meets at a relay.
+    waits : the neighbours whose calls this site waits for at a relay.
     listen : the address at which the other neighbours call, if there are any.
     max_message_bytes : most bytes of arrays in a message.
     max_streams : most connections at a time.
@@ -391,22 +396,19 @@ class ConnectionThread:
     def __init__(
         self,
         feed: Callable[[Any], None],
-        credentials: Credentials,
-        addresses: Mapping[str, str],
+        dialler: Dialler,
+        waits: Sequence[str],
         listen: str | None,
         max_message_bytes: int,
         max_streams: int,
         supervisor: Supervisor,
     ) -> None:
-        self._feed, self._addresses, self._max_streams = feed, addresses, max_streams
+        self._feed, self._waits, self._max_streams = feed, waits, max_streams
         self._supervisor = supervisor
         self._max_bytes = wire.OVERHEAD_BYTES + max(max_message_bytes, wire.MAX_TEXT_BYTES)
-        try:
-            self._listening, self._dialling = credentials.for_listening(), credentials.for_dialling()
-        except (ssl.SSLError, ValueError) as error:
-            raise InputError(f"key, certificate and authority do not match: {plain_reason(error)}.") from None
+        self._dialler = dialler
         # Bound here, because a port that is taken is a mistake of the caller, not of the thread.
-        self._listener = None if listen is None else Listener(listen, self._listening, self._max_bytes, max_streams)
+        self._listener = None if listen is None else Listener(listen, dialler.answering, self._max_bytes, max_streams)
         self._open: dict[int, Connection] = {}
         self._numbers = itertools.count()
         self._loop = new_loop()
@@ -477,6 +479,8 @@ class ConnectionThread:
     async def _main(self) -> None:
         if self._listener is not None:
             self._start(self._listener.serve(self._start, self._admit), "listen")
+        for neighbour in self._waits:
+            self._start(self._wait(neighbour), f"wait for {neighbour}")
         self._start(self._tick(), "tick")
         await self._stopping.wait()
         tasks = list(self._tasks)
@@ -531,22 +535,44 @@ class ConnectionThread:
                 self._feed(Unreachable(neighbour, reason))
 
         connection.take, connection.ended = take, ended
-        host, port = parse_address(self._addresses[neighbour])
         try:
             async with asyncio.timeout(CONNECT_S):
-                await self._loop.create_connection(
-                    lambda: connection,
-                    host,
-                    port,
-                    ssl=self._dialling,
-                    server_hostname=neighbour,
-                    ssl_shutdown_timeout=LEAVE_S,
-                )
+                await self._dialler.call(neighbour, connection)
                 await answered.wait()
         except TimeoutError:
             give_up(f"no answer within {CONNECT_S:g} s")
         except OSError as error:
             give_up(plain_reason(error))
+
+    async def _wait(self, neighbour: str) -> None:
+        """Wait for calls of a neighbour at the relay, again and again, as a listener does at its port."""
+        await self._begun.wait()
+        relay, attempts = self._dialler.routes.relays[neighbour].relay, itertools.count()
+
+        def waiting() -> None:
+            nonlocal attempts
+            attempts = itertools.count()
+            self._feed(Unreachable(neighbour, f"it has not called at the relay {relay} yet"))
+
+        while True:
+            try:
+                talk = await self._dialler.wait(neighbour, waiting)
+            except OSError as error:
+                self._feed(Unreachable(neighbour, plain_reason(error)))
+                await asyncio.sleep(backoff_s(next(attempts), random))
+                continue
+            if talk is not None:
+                self._start(self._take_call(talk, relay), f"greet {neighbour}")
+
+    async def _take_call(self, talk: Talk, relay: str) -> None:
+        connection = Connection(self._max_bytes)
+        try:
+            await self._dialler.answer(talk, connection)
+        except OSError as error:
+            logger.warning("refused a TLS handshake over the relay %s: %s", relay, plain_reason(error))
+            talk.connection.transport.abort()
+            return
+        await self._admit(connection, names_of(connection.transport.get_extra_info("peercert")), f"the relay {relay}")
 
     async def _admit(self, connection: Connection, names: tuple[str, ...], address: str) -> None:
         """Admit a caller, whose certificate the authority has issued."""
@@ -578,41 +604,3 @@ def new_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
-
-
-@contextmanager
-def called(neighbour: str, address: str, credentials: Credentials, timeout_s: float) -> Iterator[ssl.SSLSocket]:
-    """A blocking connection to a neighbour, outside any run; ``timeout_s`` is the deadline of every wait."""
-    with (
-        socket.create_connection(parse_address(address), timeout_s) as plain,
-        credentials.for_dialling().wrap_socket(plain, server_hostname=neighbour) as secure,
-    ):
-        yield secure
-
-
-def manifest_of(neighbour: str, address: str, credentials: Credentials, run_id: bytes, timeout_s: float) -> str:
-    """The manifest of a neighbour that is up, without joining its run. Raises TransportError if it sends none.
-
-    Parameters
-    ----------
-    neighbour : its name, which its certificate must have.
-    address : its ``host:port``.
-    credentials : of this site.
-    run_id : of the run that is asked about.
-    timeout_s : deadline of every wait.
-    """
-    question = wire.encode(Kind.MANIFEST, run_id, 0, 0, 0, wire.text_body(""))
-    incoming = MessageReader(wire.OVERHEAD_BYTES + wire.MAX_TEXT_BYTES)
-    try:
-        with called(neighbour, address, credentials, timeout_s) as secure:
-            while data := secure.recv(1 << 16):
-                for message in incoming.add(data):
-                    if message == WELCOME:
-                        secure.sendall(prefixed(question))
-                    elif (frame := wire.decode(message, 0)).kind is Kind.MANIFEST:
-                        return frame.text
-    except OSError as error:
-        raise TransportError(f"{neighbour} sent no manifest: {plain_reason(error)}.") from None
-    except (FrameError, ValueError) as error:
-        raise TransportError(f"{neighbour} answered, but not with a manifest: {error}") from None
-    raise TransportError(f"{neighbour} sent no manifest; install the same eigenmesh at both sites.")

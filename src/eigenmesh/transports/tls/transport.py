@@ -14,23 +14,24 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from eigenmesh import arrays as ea
 from eigenmesh import protocol as ep
-from eigenmesh.errors import CannotResumeError, EigenmeshError, InputError, MembersChangedError, TransportError
+from eigenmesh.errors import EigenmeshError, InputError, MembersChangedError, TransportError
 from eigenmesh.events import NeighbourStatus
 from eigenmesh.masking import Masks
 from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.rounds import JournalledMasks
-from eigenmesh.protocol.setup import DAMAGED, FINISHED, Instance, Past
+from eigenmesh.protocol.setup import Instance, Past
 from eigenmesh.transports.base import Arrays, Links, Transport, in_library_of
 from eigenmesh.transports.tls.connection import ConnectionThread, Credentials, Supervisor
-from eigenmesh.transports.tls.journal import Journal, new_identity
+from eigenmesh.transports.tls.dialling import Dialler, Routes
+from eigenmesh.transports.tls.journal import Journal
 
 logger = logging.getLogger("eigenmesh.transports.tls")
 
@@ -48,12 +49,9 @@ class Endpoint:
     ----------
     setup : the site, its network, the run and how long it waits.
     credentials : this site's key and X.509 certificate, and the certificate authority.
-    addresses : ``host:port`` of each neighbour that this site calls.
+    routes : how this site reaches the neighbours that it calls, and those that it meets at a relay.
     listen : ``host:port`` at which the other neighbours call this site.
-    journal : file for received messages, from which a killed site resumes. One that cannot be used is left alone: the
-        neighbours are told that this site cannot resume, and every request raises CannotResumeError.
-    left : how the site has left, if this process only tells its neighbours so; see ``eigenmesh.protocol.setup``.
-    n_lost : how many links were lost before the result of such a site.
+    journal : file for received messages, from which a killed site resumes.
     on_sent : called with every message before it is sent. If it raises, no numbers are sent and the run is parked.
     supervisor : of all threads and tasks of the run at this site. The first that ends with an exception ends the run.
 
@@ -67,16 +65,16 @@ class Endpoint:
         self,
         setup: ep.Setup,
         credentials: Credentials,
-        addresses: Mapping[str, str],
+        routes: Routes,
         *,
         listen: str | None,
         journal: Path | None = None,
-        left: str = "",
-        n_lost: int = 0,
         on_sent: Callable[[ev.Sent], None] | None = None,
         supervisor: Supervisor | None = None,
     ) -> None:
-        callers = [name for name in setup.neighbours if name not in setup.dials]
+        answered = [name for name in setup.neighbours if name not in setup.dials]
+        waits = [name for name in answered if name in routes.relays]
+        callers = [name for name in answered if name not in routes.relays]
         if callers and listen is None:
             raise InputError(f"{', '.join(callers)} will call this site, so it must listen; give host:port.")
         self.setup, self._on_sent = setup, on_sent
@@ -87,22 +85,17 @@ class Endpoint:
         self._supervisor.on_failure = self._broken
         self._closed = False
         self._streams: ConnectionThread | None = None
-        self._journal: Journal | None = None
+        self._journal = None if journal is None else self._open_journal(journal)
         # Without a journal there is no past.
-        alone = Instance(new_identity(), 1, secrets.token_hex(8))
-        past = Past(alone, secret=secrets.token_hex(32), left=left, n_lost=n_lost)
-        if journal is not None and not left:
-            try:
-                self._journal = self._open_journal(journal)
-                past = self._journal.past
-            except CannotResumeError as error:
-                past = past._replace(left=FINISHED if setup.has_result else DAMAGED, why=str(error))
+        new = Past(Instance(secrets.token_hex(16), 1, ""), secret=secrets.token_hex(32))
+        past = new if self._journal is None else self._journal.past
         try:
             self._records = len(past.entries)
             self.machine = ep.SiteMachine(setup, past, random.Random(secrets.randbits(64)), time.monotonic())
+            dialler = Dialler(credentials, routes)
             limits = setup.run.max_message_bytes, 4 * len(setup.sites) + 16
             self._streams = ConnectionThread(
-                self._step, credentials, addresses, listen if callers else None, *limits, self._supervisor
+                self._step, dialler, waits, listen if callers else None, *limits, self._supervisor
             )
             self._feed(ev.SiteStarted())
             self._streams.begin()
