@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports structure bench bench-history bench-exact bench-shapes bench-tables bench-rounds bench-columns bench-streams bench-masks bench-engines bench-dask bench-daal bench-peers bench-follow bench-page bench-rehearsal bench-gpu attack fuzz faults driver mutations trials clean
+.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports structure bench bench-history bench-exact bench-bounds bench-shapes bench-tables bench-rounds bench-columns bench-streams bench-masks bench-engines bench-dask bench-daal bench-peers bench-follow bench-page bench-rehearsal bench-gpu attack fuzz faults driver mutations trials clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ bench-columns: $(VENV)/.dev ## columns split over sites: MNIST on 8, HapMap3 on 
 
 bench-masks: $(VENV)/.dev ## cost of masks: an average at one site, MNIST by digit, the same bits over engines
 	$(BIN)/python benchmarks/masks.py
+
+bench-bounds: $(VENV)/.dev ## products, words and rounds of fits beside the least that any method needs
+	$(BIN)/python benchmarks/bounds.py
 
 bench-shapes: $(VENV)/.dev ## time and memory of fits of many shapes against scikit-learn
 	$(BIN)/python benchmarks/shapes.py
