@@ -73,7 +73,7 @@ def products_to(singular: np.ndarray, seed: int) -> dict[float, int]:
 
 def products() -> None:
     made = table(
-        "Vectors multiplied with C, for K = 1 and Gaussian d x d matrices (mean of 5); in brackets times sqrt(eps) / ln d",
+        "Vectors multiplied with C, K = 1, Gaussian d x d matrices (mean of 5); in brackets times sqrt(eps) / ln d",
         "d",
         *(f"eps = {eps:g}" for eps in EPSILONS),
     )
