@@ -13,7 +13,6 @@ import argparse
 import collections
 import contextlib
 import multiprocessing
-import signal
 import sys
 import tempfile
 import time
@@ -113,8 +112,6 @@ def main() -> None:
     parser.add_argument("--faketime", default=find_faketime(), help="libfaketime.so.1; without it peers are paused")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.trials) if options.seed is None else [options.seed]
-    # A shell has commands in the background ignore Ctrl-C, and so would all peers.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     kinds = list(FAULTS)
     parks = 0
     end = time.monotonic() + options.seconds

@@ -18,11 +18,13 @@ from threadpoolctl import threadpool_limits
 pytest.importorskip("cryptography")
 
 from eigenmesh import DecentralizedPCA, StopReason
+from eigenmesh.cli.messages import Messages
 from eigenmesh.events import Ended, EventReader, LinkTraffic, Members, Record
 from eigenmesh.sites.audit import read_audit
 from eigenmesh.sites.status import Status, read_status
 from killed import masking_command
 from mesh import LIMIT_S, Mesh, ring
+from processes import command
 from waiting import until
 
 # Peers as operators run them: a process a site over mutual TLS, and the pooled answer at every one.
@@ -415,6 +417,28 @@ def test_another_name_or_other_settings_have_other_journals(tmp_path, alike):
         mesh.start()
         assert set(mesh.wait().values()) == {0}
         assert journal.exists()
+
+
+def interrupted_in_print(*words):
+    """``command`` in a process that is interrupted where it begins to print its result."""
+    original = Messages.print_fit
+
+    def print_fit(*arguments, **options):
+        os.kill(os.getpid(), signal.SIGINT)
+        original(*arguments, **options)
+
+    Messages.print_fit = print_fit
+    command(*words)
+
+
+def test_an_interrupt_while_the_result_is_printed_changes_neither_result_nor_status(tmp_path, alike):
+    two = dict(list(alike.items())[:2])
+    with Mesh(tmp_path, two, [tuple(two)]) as mesh:
+        mesh.start("oslo", work=interrupted_in_print)
+        mesh.start("bergen")
+        assert mesh.wait() == {"oslo": 0, "bergen": 0}
+        assert "interrupted" not in mesh.said("oslo")
+        mesh.assert_exact()
 
 
 # A real peer of a masked run is killed again and again: no mask is used twice, and the result is the same bits.

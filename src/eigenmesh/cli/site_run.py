@@ -81,17 +81,20 @@ def run(site: options.SiteFile, quiet: options.Quiet = False, fresh: Fresh = Fal
     # Journals, results and logs may be read only by the owner of this process.
     os.umask(0o077)
     described = read_site(site)
-    with signals_interrupt(), _last_words(messages, site):
-        with messages.waiting("reading the data"):
-            take_part = (
-                _once(messages, described, fresh) if follow is None else _followed(messages, site, follow, fresh)
-            )
-        with logged(described.out.folder / "peer.log"), messages.waiting("connecting") as tell:
-            outcome = take_part(_shown(tell))
-    if outcome is not None:
-        _print_outcome(messages, outcome)
-        if not outcome.converged:
-            raise typer.Exit(NOT_CONVERGED)
+    with signals_interrupt():
+        with _last_words(messages, site):
+            with messages.waiting("reading the data"):
+                take_part = (
+                    _once(messages, described, fresh) if follow is None else _followed(messages, site, follow, fresh)
+                )
+            with logged(described.out.folder / "peer.log"), messages.waiting("connecting") as tell:
+                outcome = take_part(_shown(tell))
+        if outcome is not None:
+            # The run is over and its result is written, so an interrupt only ends the printing.
+            with suppress(KeyboardInterrupt):
+                _print_outcome(messages, outcome)
+    if outcome is not None and not outcome.converged:
+        raise typer.Exit(NOT_CONVERGED)
 
 
 def relay(file: RelayPath) -> None:
