@@ -17,6 +17,45 @@ def write_by_anndata(path, counts):
     (adata.write_zarr if path.suffix == ".zarr" else adata.write_h5ad)(path)
 
 
+def in_memory(counts, real=False):
+    """An AnnData object of 90 cells; or, where the library cannot be installed, an object that has the same parts."""
+    pandas = pytest.importorskip("pandas")
+    site = pandas.Categorical(np.array(["north", "south", "west"])[np.arange(90) % 3])
+    obs = pandas.DataFrame({"site": site, "count": np.arange(90) % 4}, index=[f"cell{row}" for row in range(90)])
+    var = pandas.DataFrame(index=[f"gene{column}" for column in range(counts.shape[1])])
+    kind = pytest.importorskip("anndata").AnnData if real else LikeAnnData
+    return kind(sparse.csr_matrix(counts), obs=obs, var=var, layers={"dense": counts + 1.0})
+
+
+class LikeAnnData:
+    """What is used of an AnnData object; a view of it for each cell is slow, and none is made."""
+
+    obs = var = X = None
+    isbacked = is_view = False
+
+    def __init__(self, X, obs, var, layers):
+        self.X, self.obs, self.var, self.layers = X, obs, var, layers
+        self.obsm, self.varm, self.uns = {}, {}, {}
+
+    @property
+    def shape(self):
+        return len(self.obs), len(self.var)
+
+    @property
+    def obs_names(self):
+        return self.obs.index
+
+    @property
+    def var_names(self):
+        return self.var.index
+
+    def __len__(self):
+        return len(self.obs)
+
+    def __getitem__(self, row):
+        raise AssertionError("one cell after another")
+
+
 def write_by_hand(path, counts):
     """As the specification of AnnData's files has it."""
     if path.suffix == ".zarr":

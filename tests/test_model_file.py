@@ -309,7 +309,7 @@ def test_a_loaded_model_in_pipelines_and_on_the_screen(tmp_path):
     assert list(saved.feature_names_in_) == list("abcdef")
     assert list(saved.get_feature_names_out()) == list(pca.get_feature_names_out()) == _columns(2)
     assert list(saved.set_output(transform="pandas").transform(frame).columns) == _columns(2)
-    with pytest.raises(ValueError, match="feature names"):
+    with pytest.raises(ValueError, match="X lacks column 'a', which the model has; add it"):
         saved.transform(frame.rename(columns={"a": "z"}))
     with pytest.raises(InputError, match="FrozenEstimator"):
         make_pipeline(saved, LinearRegression()).fit(frame, SAMPLES[:, 0])

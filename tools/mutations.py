@@ -66,6 +66,21 @@ def farewell_before_durable() -> list[Change]:
     return [(Outbox, "keep_farewell", keep)]
 
 
+def last_word_before_durable() -> list[Change]:
+    def at_once(self: Outbox, number: int, action: Callable[[], None]) -> None:
+        action()
+
+    return [(Outbox, "once_durable", at_once)]
+
+
+def leaves_without_a_word() -> list[Change]:
+    return [(Peering, "leave", lambda self, how: None)]
+
+
+def waits_for_those_who_have_gone() -> list[Change]:
+    return [(SiteMachine, "_has_result", False)]
+
+
 def unchecked_signatures() -> list[Change]:
     def read(text: str, keyring: Any, run_id: bytes) -> Any:
         return read_statement(text, None, run_id)
@@ -229,6 +244,9 @@ MUTATIONS: dict[str, Callable[[], list[Change]]] = {
     "a round is acknowledged before it is on the disk": acknowledge_before_durable,
     "a statement is said before it is on the disk": say_before_durable,
     "a farewell is taken before it is on the disk": farewell_before_durable,
+    "a last word is taken before it is on the disk": last_word_before_durable,
+    "a site that cannot resume does not say so": leaves_without_a_word,
+    "a site with its result waits for those that have gone": waits_for_those_who_have_gone,
     "an epoch begins before its start is on the disk": start_from_memory,
     "signatures of statements are not checked": unchecked_signatures,
     "two processes of a site are not told apart": unchecked_instances,

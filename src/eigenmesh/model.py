@@ -8,6 +8,7 @@ import os
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from html import escape
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
@@ -16,8 +17,11 @@ import numpy as np
 
 from eigenmesh.atomic_write import save_arrays
 from eigenmesh.errors import InputError, UnreadableFileError
+from eigenmesh.words import html_paragraphs, html_table
 
 FORMAT_VERSION = 1
+# How files of models end, and what is added to a name without a suffix.
+SUFFIX, FULL_SUFFIX = ".npz", ".eigenmesh.npz"
 
 # Shape of each array: K components, d features; the first axis of node_components is free.
 _SHAPES = {
@@ -28,6 +32,8 @@ _SHAPES = {
     "scores": ("any", "K"),
 }
 _REQUIRED = ("components", "explained_variance", "explained_variance_ratio", "singular_values", "mean")
+# Loadings of a component that a notebook shows.
+SHOWN_LOADINGS = 3
 _HINT = "Give a file that DecentralizedPCA.save, eigenmesh fit --out or eigenmesh site run has written."
 _DAMAGED = "Copy it again from where it was written, or fit again."
 
@@ -70,6 +76,8 @@ class Model:
         Those of the squared prediction error of samples before they were fitted, in a stream.
     whiten, missing : bool, str
         Settings of ``transform``.
+    read_with : str or None
+        How the samples of the fit were read, as JSON: categories, ids, and other options that say what features are.
     """
 
     components: np.ndarray = field(repr=False)
@@ -94,6 +102,7 @@ class Model:
     spe_variance: float | None = None
     whiten: bool = False
     missing: str = "error"
+    read_with: str | None = None
 
     def __post_init__(self) -> None:
         if np.ndim(self.components) != 2:
@@ -111,8 +120,40 @@ class Model:
             raise InputError(f"noise_variance = {self.noise_variance:g} must be finite and not negative.")
         if self.n_samples is not None and self.n_samples < 1:
             raise InputError(f"n_samples = {self.n_samples:g} must be at least 1.")
+        if self.read_with is not None and not _is_object(self.read_with):
+            raise InputError(f"read_with = {self.read_with:.40} must be a JSON object.")
         if self.missing not in ("error", "mean"):
             raise InputError(f'missing = {self.missing!r} must be "error" or "mean".')
+
+    def _repr_html_(self) -> str:
+        """Components with their largest loadings, and what the model is from, for notebooks."""
+        K, d = self.components.shape
+        many = "" if self.n_samples is None else f" of {self.n_samples:,} samples"
+        sites = "" if self.node_names is None else f" at {len(self.node_names):,} nodes"
+        title = f"{K:,} components of {d:,} features{many}{sites}"
+        names = self.feature_names or tuple(f"x{feature}" for feature in range(d))
+        rows = [
+            [str(k), f"{value:.6g}", f"{share:.2%}", ", ".join(f"{names[at]} {component[at]:+.3f}" for at in largest)]
+            for k, (value, share, component, largest) in enumerate(
+                zip(
+                    self.explained_variance,
+                    self.explained_variance_ratio,
+                    self.components,
+                    np.argsort(-np.abs(self.components), axis=1, kind="stable")[:, :SHOWN_LOADINGS],
+                    strict=True,
+                ),
+                1,
+            )
+        ]
+        words = [f"Missing entries: {self.missing}. Scores whitened: {'yes' if self.whiten else 'no'}."]
+        if self.error_bound is not None:
+            words.append(f"The sine of the angle of every component to the true one is at most {self.error_bound:.1e}.")
+        if self.read_with is not None:
+            said = "; ".join(f"{name} = {value}" for name, value in json.loads(self.read_with).items())
+            words.append(f"Tables are read with {said}.")
+        found = html_table(["component", "variance", "share", "largest loadings"], rows)
+        warned = [f"Warning: {warning}." for warning in self.warnings]
+        return f"<div><p><b>{escape(title)}</b></p>{found}{html_paragraphs([*words, *warned])}</div>"
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -131,6 +172,13 @@ class Model:
         return tuple(found)
 
 
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
 def _kinds(annotation: Any) -> tuple[Any, ...]:
     """The types that a field may have, apart from None."""
     return tuple(kind for kind in get_args(annotation) if kind is not NoneType) or (annotation,)
@@ -139,6 +187,17 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:
 # An integral ``n_samples`` stays one: it is a float only if the weights of the samples add up to no whole number.
 _KINDS = {name: _kinds(annotation) for name, annotation in get_type_hints(Model).items()}
 _NAMES = (tuple[str, ...],)
+
+
+def model_file(path: str | os.PathLike[str]) -> Path:
+    """The file of a model with this name: without a suffix, it gets one; any other than .npz is refused."""
+    path = Path(path)
+    if path.suffix.lower() == SUFFIX:
+        return path
+    named = path.with_name(f"{path.name}{FULL_SUFFIX}")
+    if path.suffix:
+        raise InputError(f"{path} must end in {SUFFIX}, as a model does; call it {named}.")
+    return named
 
 
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
@@ -168,7 +227,7 @@ def read_model(path: str | os.PathLike[str]) -> Model:
     Parameters
     ----------
     path : path
-        A file that ``write_model`` has written.
+        A file that ``write_model`` has written; its suffix may be left out if that is the usual one.
 
     Returns
     -------
@@ -176,6 +235,8 @@ def read_model(path: str | os.PathLike[str]) -> Model:
         The model.
     """
     path = Path(path)
+    if not path.is_file() and not path.suffix:
+        path = model_file(path)
     if not path.is_file():
         raise UnreadableFileError(f"{path} does not exist or is not a file. {_HINT}")
     arrays = _arrays(path)

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
+from eigenmesh import DecentralizedPCA, load_model
 from eigenmesh.data.formats.plink import Variant
+from eigenmesh.errors import InputError
 from genotypes import write_bed
 
 X = np.random.default_rng(0).standard_normal((40, 3)) * [3, 2, 1]
@@ -41,6 +43,65 @@ def test_fit_and_scores_of_messy_files_are_those_of_the_clean_matrix(call, files
     assert [row[0] for row in rows] == [f"P{row:02}" for row in range(25, 40)]
     expected = PCA(2).fit(clean).transform(clean[25:])
     assert np.allclose(np.abs(np.array(rows)[:, 1:].astype(float)), np.abs(expected), atol=1e-6)
+
+
+def test_transform_reads_as_the_fit_did(call, files):
+    words = ("--table", "id_column=patient", "--table", "categories.sex=f,m", "--missing", "mean")
+    done = call("fit", "*.csv", *words, "-k", "2", "--out", "pca")
+    assert done.exit_code == 0, done.stderr
+    assert "wrote pca.eigenmesh.npz" in done.stdout
+    scores = []
+    for said in (words, ()):
+        done = call("transform", "south.csv", *said, "--model", "pca", "--out", "scores.csv")
+        assert done.exit_code == 0, done.stderr
+        scores.append((files / "scores.csv").read_text())
+    assert scores[0] == scores[1]
+    assert scores[0].startswith("patient,pc1,pc2\nP25,")
+    # Another file may lack what is no feature, have other columns, and have missing entries.
+    (files / "new.csv").write_text("note;c;sex;b;a\nx;1,5;f;2;\ny;2,5;m;1;0,5\n")
+    done = call("transform", "new.csv", "--model", "pca", "--out", "new.csv.npz")
+    assert done.exit_code == 0, done.stderr
+    assert np.load(files / "new.csv.npz")["scores"].shape == (2, 2)
+    done = call("transform", "new.csv", "--model", "pca", "--out", "new.csv.npz", "--missing", "error")
+    assert "line 2 of new.csv, column 4 ('a'), is nan" in done.stderr
+    # What is said to transform itself must be there, and counts.
+    done = call("transform", "new.csv", "--model", "pca", "--out", "s.csv", "--table", "id_column=patient")
+    assert "has no column 'patient'" in done.stderr
+    done = call("transform", "new.csv", "--model", "pca", "--out", "s.csv", "--table", "id_column=note")
+    assert (files / "s.csv").read_text().startswith("note,pc1,pc2\nx,")
+
+
+def test_columns_by_number_missing_words_and_units_are_remembered(call, tmp_path):
+    lines = [f"{a:.6f},P{row},{-999 if row == 3 else round(b, 6)},{c:.6f}" for row, (a, b, c) in enumerate(X)]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    words = ("--table", "header=no", "--table", "id_column=1", "--table", "na_values=-999", "--missing", "mean")
+    assert call("fit", "a.csv", *words, "-k", "1", "--out", "pca.npz").exit_code == 0
+    done = call("transform", "a.csv", "--model", "pca.npz", "--out", "s.csv", "--table", "header=no")
+    assert done.exit_code == 0, done.stderr
+    assert "P3," in (tmp_path / "s.csv").read_text()
+    DecentralizedPCA(1, n_nodes=2, whiten=True).fit(X).save(tmp_path / "w.npz")
+    np.save(tmp_path / "x.npy", X)
+    assert call("transform", "x.npy", "--model", "w.npz", "--out", "w.npy").exit_code == 0
+    assert np.load(tmp_path / "w.npy").std(ddof=1) == pytest.approx(1)
+
+
+def test_a_model_has_a_suffix(call, files):
+    done = call("fit", "north.csv", "--table", "columns=a,b,c", "-k", "1", "--out", "model.csv")
+    assert done.exit_code == 2
+    assert "model.csv must end in .npz, as a model does; call it model.csv.eigenmesh.npz" in done.stderr
+    with pytest.raises(InputError, match="must end in"):
+        DecentralizedPCA(1, n_nodes=2).fit(X).save(files / "model.pkl")
+    written = DecentralizedPCA(1, n_nodes=2).fit(X).save(files / "plain")
+    assert written == files / "plain.eigenmesh.npz"
+    assert load_model(files / "plain").n_components_ == 1
+
+
+def test_a_model_shows_itself_in_a_notebook(call, files):
+    words = ("--table", "id_column=patient", "--table", "categories.sex=f,m")
+    assert call("fit", "*.csv", *words, "-k", "2", "--out", "pca.npz").exit_code == 0
+    shown = load_model(files / "pca.npz")._repr_mimebundle_()["text/html"]
+    for words in ("2 components of 5 features of 40 samples", "<td>a +", "id_column = patient", "at most"):
+        assert words in shown.replace("<td>a -", "<td>a +")
 
 
 def test_columns_and_drop_are_two_ways_to_say_the_same(call, files):

@@ -1,13 +1,10 @@
 """Scores, loadings and variances in AnnData, where scanpy looks for them."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
-from scipy import sparse
 from typer.testing import CliRunner
 
-from cells import write_by_anndata, write_by_hand
+from cells import in_memory, write_by_anndata, write_by_hand
 from eigenmesh import DecentralizedPCA, load_model
 from eigenmesh.cli.app import app
 from eigenmesh.data import read_table
@@ -69,22 +66,20 @@ def test_a_copy_of_the_file_has_the_results(write, layer, counts, tmp_path):
         }
 
 
-def test_an_object_in_memory_gets_the_same(counts, tmp_path):
+@pytest.mark.parametrize("real", [False, True], ids=["like it", "AnnData"])
+def test_an_object_in_memory_gets_the_same(counts, tmp_path, real):
     write_by_hand(tmp_path / "cells.h5ad", counts)
     pca = saved(tmp_path / "cells.h5ad", counts)
     order = np.random.default_rng(1).permutation(12)
-    names = np.array([f"gene{column}" for column in order])
     for model in (pca, load_model(tmp_path / "pca.npz")):
-        # Anything that has these parts, as AnnData has.
-        adata = SimpleNamespace(
-            X=sparse.csr_matrix(counts[:, order]), layers={}, var_names=names, obsm={}, varm={}, uns={}
-        )
+        adata = in_memory(counts[:, order], real)
+        adata.var.index = [f"gene{column}" for column in order]
         model.to_anndata(adata)
         np.testing.assert_allclose(adata.obsm["X_pca"], scores(pca, counts), atol=1e-9)
         np.testing.assert_array_equal(adata.varm["PCs"][order != 4], pca.components_.T[_without(order)])
         assert not adata.varm["PCs"][order == 4].any()
         assert adata.uns["pca"]["variance"].tolist() == pca.explained_variance_.tolist()
-    adata.var_names = np.array([f"other{column}" for column in order])
+    adata.var.index = [f"other{column}" for column in order]
     with pytest.raises(DataError, match="no columns left"):
         pca.to_anndata(adata)
 

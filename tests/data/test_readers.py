@@ -310,6 +310,7 @@ def test_a_frame_of_words_says_what_to_give():
     )
     with pytest.raises(DataError) as refused:
         DecentralizedPCA(1).fit(frame)
-    assert 'id_column="id", categories={"sex": ["f", "m"]}, drop=["day"], or make numbers of dates' in str(
-        refused.value
+    assert (
+        'id_column="id", categories={"sex": ["f", "m"]}, drop=["day"] to fit or to read_table, or make numbers of dates'
+        in str(refused.value)
     )

@@ -26,6 +26,15 @@ class Scenario(NamedTuple):
         return self.on_loss == "wait" and all(fault.kind in HEALING for fault in self.faults)
 
     @property
+    def tells(self) -> bool:
+        """Whether all links work, so that all sites soon hear of one that cannot resume, and end."""
+        kinds = {fault.kind for fault in self.faults}
+        return self.on_loss == "wait" and kinds <= {"bit flip", "journal gone", "crash", "kill"}
+
+    # Longer than all that a site does at its end: it tells others, is silent, and calls a few times.
+    wait_s = 20.0
+
+    @property
     def changes_sites(self) -> bool:
         """Whether a site may come back with another journal or other data, be duplicated, or misbehave."""
         return any(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING
 
+from eigenmesh.errors import ParkedError
 from eigenmesh.masking import MIN_SITES
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.effects import Write
 from eigenmesh.protocol.membership import Membership, ordered
+from eigenmesh.protocol.peering import LAST_WORD_TAKEN
 from eigenmesh.protocol.setup import read_statement
 from eigenmesh.protocol.wire import RECORD_BYTES, Kind, Mark
 from harness.disk import MARK_AT, FaultyDisk
@@ -46,6 +49,9 @@ class RunWatch:
         # Totals by epoch and number of the sum, and the first lie of an epoch: its number, its total, who believes it.
         self._totals: dict[tuple[bytes, int], int] = {}
         self._lies: dict[bytes, tuple[int, int, set[str]]] = {}
+        # When a site was first heard to be unable to resume, and the processes that are alone from their start.
+        self._left_at = math.inf
+        self._alone: dict[FaultyProcess, float] = {}
 
     def wrote(self, process: FaultyProcess, write: Write) -> None:
         """A message is sent: it must be in the audit, acknowledge only synced rounds, and repeat a round unchanged."""
@@ -76,8 +82,12 @@ class RunWatch:
                 self._passes_on(process, run_id, number_of(tag), data)
         elif kind == Kind.STATEMENT:
             self._said(process, data)
-        elif kind == Kind.ACK and tag and (to, epoch) not in process.disk.farewells:
+        elif kind == Kind.ACK and tag == 1 and (to, epoch) not in process.disk.farewells:
             raise BrokenError("acknowledged is durable", f"{site} took a farewell that is not on its disk")
+        elif kind == Kind.ACK and tag == LAST_WORD_TAKEN and not process.machine.peering.last_word:
+            said = '"kind":"left"', f'"site":"{audited.neighbour}"'
+            if not any(all(part in text for part in said) for text in process.disk.statements):
+                raise BrokenError("acknowledged is durable", f"{site} took a last word that is not on its disk")
 
     def _hides(self, process: FaultyProcess, run_id: bytes, number: int, data: bytes) -> None:
         """A masked sum is sent. Minus the sums of the children it is this site's own part: one mask, one number."""
@@ -133,10 +143,29 @@ class RunWatch:
         """A record goes to the journal; it may be the statement of this site that one of its links is lost."""
         if len(disk.content) > self._world.problem.max_journal_bytes:
             raise BrokenError("what is kept is bounded", f"the journal of {site} has {len(disk.content)} bytes")
+        if record[MARK_AT] == Mark.STATEMENT and b'"kind":"left"' in record and b'"finished"' not in record:
+            self._left_at = min(self._left_at, self._world.time.now)
         if record[MARK_AT] == Mark.STATEMENT and b'"kind":"lost"' in record:
             statement = read_statement(record[RECORD_BYTES:].decode(), None, self._world.run.run_id)
             if statement.site == site:
                 self._declared.add(ordered(statement.content))
+
+    def starts(self, process: FaultyProcess) -> None:
+        """A process starts; it is alone if no other site has one from then until it ends."""
+        self._alone.clear()
+        if process.disk.has_result and not any(one.alive for one in self._world.processes):
+            self._alone[process] = self._world.time.now
+
+    def ends(self, process: FaultyProcess) -> None:
+        """A process ends by itself: not for a wait that was in vain."""
+        now, waits_s = self._world.time.now, self._world.scenario.wait_s
+        since, slow = self._alone.pop(process, now), any("slow" in fault.kind for fault in self._world.scenario.faults)
+        if now - since > self._world.setup_of(process.site).join_s and not slow:
+            raise BrokenError(
+                "who is done ends", f"{process.site} has its result, but waited {now - since:.0f} s alone"
+            )
+        if isinstance(process.error, ParkedError) and now > self._left_at + waits_s and self._world.scenario.tells:
+            raise BrokenError("nobody waits for who has left", f"{process.site} is parked: {process.error}")
 
     def begins(self, site: str, lost: Links, start: bytes) -> None:
         """An epoch begins at a site, from this estimate."""

@@ -131,7 +131,24 @@ class FaultWorld(World):
     def start(self, process: Process) -> None:
         if process.site in self.adversaries:
             self.adversaries[process.site].take(process)
+        self.watch.starts(process)
         super().start(process)
+        if self.starts[process.site] > 1 and not process.disk.is_finished:
+            self._start_finished()
+
+    def _start_finished(self) -> None:
+        """Operators start all sites again when one is: also those that have finished."""
+        for site, disk in self.disks.items():
+            if disk.is_finished and self.running(site) is None and self.starts[site] < self.max_starts:
+                self.time.after(self.restart_s(disk), self._start_again, site)
+
+    def _start_again(self, site: str) -> None:
+        if self.running(site) is None and self.ends.get(site) != "killed":
+            self.start(self.new_process(site, self.disks[site]))
+
+    def ended(self, process: Process) -> None:
+        self.watch.ends(process)
+        super().ended(process)
 
     def strike(self, fault: Fault) -> None:
         self.log(f"fault: {fault}")

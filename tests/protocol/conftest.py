@@ -14,7 +14,7 @@ from eigenmesh.rehearsal.world import SecretKeyring
 class Driven:
     """A machine of a site in a path A - B - C, all that it has asked for, and frames in its neighbours' names."""
 
-    def __init__(self, name, start=1, identity="", on_loss="wait", run=None):
+    def __init__(self, name, start=1, identity="", on_loss="wait", run=None, has_result=False):
         self.run = run or ep.Run(bytes(16), "sum", 64)
         setup = ep.Setup(
             name,
@@ -24,6 +24,7 @@ class Driven:
             self.run,
             SecretKeyring(name),
             on_loss=on_loss,
+            has_result=has_result,
         )
         past = Past(Instance(identity or name * 4, start, f"{name}{start}"))
         self.machine = ep.SiteMachine(setup, past, random.Random(0), 0.0)

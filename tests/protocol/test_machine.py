@@ -258,3 +258,55 @@ def test_a_heartbeat_says_whom_the_neighbour_waits_for(driven):
     (heartbeat,) = other.written(other.step(ev.Tick()), Kind.HEARTBEAT)
     site.hears(stream, Kind.HEARTBEAT, heartbeat.text)
     assert site.machine.epoch.links["A"].their_waiting == ("C", "D")
+
+
+# The last word of a site that has left for good.
+
+
+def last_word(driven, name, how, start=1, identity=""):
+    """What a process of this site says that has left."""
+    leaving = driven(name, start, identity).machine
+    leaving.peering.leave(how)
+    return leaving.peering.last_word.text
+
+
+def test_a_site_that_has_finished_is_not_waited_for_at_the_end(driven):
+    one = driven("B", has_result=True)
+    one.step(ev.SiteStarted())
+    one.step(ev.Finish())
+    for name in ("A", "C"):
+        one.streams += 1
+        one.step(ev.Opened(one.streams, (name,), name if name == "C" else ""))
+        one.hears(one.streams, wire.Kind.STATEMENT, last_word(driven, name, "finished"))
+    assert one.effects[-1] == ev.Deliver(ev.Parted(()))
+    # It says that it has heard them once that is on its disk.
+    assert one.written(one.effects, wire.Kind.ACK) == []
+    made = one.step(ev.Durable(10))
+    assert [frame.tag for frame in one.written(made, wire.Kind.ACK)] == [2, 2]
+
+
+def test_the_last_word_of_a_second_process_is_not_believed_while_the_first_is_linked(driven):
+    one = driven("B")
+    one.met("A")
+    word = last_word(driven, "A", "refused", 2, "later")
+    one.streams += 1
+    one.step(ev.Opened(one.streams, ("A",)))
+    refused = one.hears(one.streams, wire.Kind.STATEMENT, word)
+    assert "another process of A" in one.written(refused, wire.Kind.REFUSE)[0].text
+    assert one.machine.outbox.failure is None
+    # The link goes, and nothing is heard for long.
+    one.step(ev.Closed(1))
+    one.now += 20.0
+    one.streams += 1
+    one.step(ev.Opened(one.streams, ("A",)))
+    one.hears(one.streams, wire.Kind.STATEMENT, word)
+    assert "A cannot resume the run: its journal is gone" in str(one.machine.outbox.failure)
+
+
+def test_a_last_word_in_the_name_of_another_site_is_refused(driven):
+    one = driven("B")
+    one.now += 100.0
+    one.step(ev.Opened(1, ("A",)))
+    one.hears(1, wire.Kind.STATEMENT, last_word(driven, "C", "damaged"))
+    assert one.machine.outbox.failure is None
+    assert one.machine.membership.how_it_left("C") == ("", 0)

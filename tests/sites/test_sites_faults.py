@@ -33,7 +33,7 @@ from waiting import until
 pytestmark = pytest.mark.slow
 
 NAMES = ("oslo", "bergen", "tromso")
-PARKED, ENDED = 75, 4
+PARKED, ENDED, CANNOT_RESUME = 75, 4, 5
 # FAST-PCA with this step goes on for a thousand rounds: time enough to disturb it.
 SLOW = {"solver": "fast-pca", "solver_parameters": {"step_size": 0.002}, "max_rounds": 20000, "n_components": 2}
 # A restart takes long where many processes share few cores.
@@ -287,6 +287,53 @@ def test_a_site_lost_at_the_very_end_can_still_finish_later(tmp_path, alike, dea
         assert mesh.wait("bergen", "tromso") == {"bergen": 0, "tromso": 0}
         assert "oslo may not have everything yet" in mesh.said("bergen")
         mesh.start()
+        assert set(mesh.wait().values()) == {0}
+        mesh.assert_exact()
+
+
+def test_a_site_killed_in_its_farewell_does_not_wait_for_those_that_have_gone(tmp_path, alike, deafness):
+    """bergen has the whole, signed result; the others are killed before they hear its farewell, and stay away."""
+    with Mesh(tmp_path, alike, PATH, **IN_A_ROW) as mesh:
+        mesh.start("bergen")
+        mesh.start("oslo", "tromso", work=deafness)
+        until(lambda: done(mesh), "nobody is done")
+        for name in NAMES:
+            mesh.kill(name)
+        began = time.monotonic()
+        mesh.start("bergen")
+        assert mesh.wait("bergen") == {"bergen": 0}
+        assert time.monotonic() - began < 100
+        assert "oslo, tromso may not have everything yet" in mesh.said("bergen")
+        # They need it, so its journal is still there.
+        (tmp_path / "deaf").unlink()
+        mesh.start()
+        assert set(mesh.wait().values()) == {0}
+        mesh.assert_exact()
+        assert not [path for name in NAMES for path in mesh.out(name).glob("resume*")]
+
+
+def test_a_site_whose_journal_is_damaged_says_so_and_all_end_by_its_name(tmp_path, alike):
+    with Mesh(tmp_path, alike, ring(NAMES), **PATIENT) as mesh:
+        mesh.start()
+        underway(mesh, "bergen")
+        mesh.kill("bergen")
+        journal = mesh.resume("bergen") / "journal"
+        data = bytearray(journal.read_bytes())
+        data[len(data) // 2] ^= 1
+        journal.write_bytes(data)
+        # oslo is away when bergen is back.
+        mesh.kill("oslo")
+        mesh.start("bergen")
+        until(lambda: "bergen has left" in mesh.log("tromso"), "tromso does not hear it")
+        mesh.start("oslo")
+        assert mesh.wait() == dict.fromkeys(NAMES, CANNOT_RESUME)
+        assert "is damaged: only" in mesh.said("bergen")
+        for name in ("oslo", "tromso"):
+            assert "bergen cannot resume the run: its journal is damaged." in mesh.said(name)
+        # Started again, they remember it.
+        mesh.start("oslo")
+        assert mesh.wait("oslo") == {"oslo": CANNOT_RESUME}
+        mesh.start(options=["--fresh"])
         assert set(mesh.wait().values()) == {0}
         mesh.assert_exact()
 

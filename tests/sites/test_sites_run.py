@@ -329,6 +329,24 @@ def test_a_damaged_result_is_not_there_already(finished, file):
     assert (finished.out("oslo") / f"{file}.old-1").read_bytes() == bytes(content)
 
 
+def test_a_damaged_result_is_taken_from_another_site(finished):
+    """Both files of another site are proved by the signatures of all; its hash of its own data may be left out."""
+    (finished.out("oslo") / "result.npz").write_bytes(b"")
+    finished.start("oslo")
+    assert finished.wait("oslo") == {"oslo": BAD_INPUT}
+    assert "Copy result.npz and result.json from any other site of this run" in " ".join(finished.said("oslo").split())
+    numbers = finished.numbers("bergen")
+    del numbers["own_data"]
+    forged = {**numbers, "result_sha256": "0" * 64}
+    for given, code in ((forged, BAD_INPUT), (numbers, 0)):
+        shutil.copy(finished.out("bergen") / "result.npz", finished.out("oslo"))
+        (finished.out("oslo") / "result.json").write_text(json.dumps(given))
+        finished.start("oslo")
+        assert finished.wait("oslo") == {"oslo": code}
+    assert "already has a result" in finished.said("oslo")
+    assert finished.result("oslo").keys() == finished.result("bergen").keys()
+
+
 def test_a_model_without_its_numbers_is_a_damaged_result(finished):
     """Else the site would wait for neighbours that are done, park and be started again, for ever."""
     (finished.out("oslo") / "result.json").unlink()
@@ -401,6 +419,31 @@ def test_a_site_whose_data_are_bad_mends_them_and_is_taken_back(tmp_path, parts)
         mesh.start()
         assert set(mesh.wait().values()) == {0}
         mesh.assert_exact()
+
+
+def test_data_that_were_others_for_a_moment_leave_nothing_behind(tmp_path, parts):
+    """tromso masks numbers of wrong data, and is killed before they leave."""
+    three = {name: parts[name] for name in NAMES[:3]}
+    with Mesh(tmp_path, three, ring(list(three))) as mesh:
+        file = mesh.folder("tromso") / "data.npy"
+        mesh.start("oslo", "bergen")
+        np.save(file, three["tromso"] * 7)
+        mesh.start("tromso", work=partial(masking_command, tmp_path / "masked.jsonl", 0, 0))
+        assert mesh.running["tromso"].wait(LIMIT_S) == -signal.SIGKILL
+        assert (mesh.resume("tromso") / "journal").exists()
+        np.save(file, three["tromso"])
+        mesh.start("tromso")
+        assert set(mesh.wait().values()) == {0}
+        mesh.assert_exact()
+
+
+def test_other_columns_for_a_moment_leave_no_folder_behind(tmp_path, parts):
+    two = {name: parts[name] for name in NAMES[:2]}
+    with Mesh(tmp_path, two, [NAMES[:2]]) as mesh:
+        np.save(mesh.folder("oslo") / "data.npy", two["oslo"][:, 1:])
+        mesh.start()
+        assert set(mesh.wait().values()) == {BAD_INPUT}
+        assert not [path for name in two for path in mesh.out(name).glob("resume*")]
 
 
 def test_another_name_or_other_settings_have_other_journals(tmp_path, alike):

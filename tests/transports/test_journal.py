@@ -13,7 +13,7 @@ from eigenmesh.errors import CannotResumeError, InputError, UnreadableFileError
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.wire import Kind, Mark, record
 from eigenmesh.transports.tls.connection import Supervisor
-from eigenmesh.transports.tls.journal import Journal, has_rounds
+from eigenmesh.transports.tls.journal import Journal, forget_masked
 
 HEAD = {"run id": "00", "site": "oslo"}
 # Length, checksum, mark, sender, epoch and round of a record.
@@ -99,12 +99,18 @@ def test_records_are_called_durable_only_once_they_are_in_the_file(tmp_path):
         assert b"frame %d." % (count - 2) in content
 
 
-def test_a_journal_with_starts_and_statements_alone_has_no_rounds(tmp_path):
+def test_what_was_masked_is_forgotten_and_the_rest_of_the_journal_stays(tmp_path):
     path = tmp_path / "journal"
-    written(path, [(Mark.STATEMENT, 0, 0, b"a site is there")])
-    assert not has_rounds(path)
-    written(path)
-    assert has_rounds(path)
+    kept = [(Mark.STATEMENT, 0, 0, b"a site is there"), (Mark.FRAME, 1, 0, frame("frame 0."))]
+    written(path, [kept[0], (Mark.MASKED, 0, 0, bytes(40)), kept[1]])
+    forget_masked(path)
+    with closing(opened(path)) as journal:
+        assert contents(journal) == kept
+        assert journal.past.instance.start == 2
+    path.write_bytes(path.read_bytes()[:-9])
+    before = path.read_bytes()
+    forget_masked(path)
+    assert path.read_bytes() == before
 
 
 def test_much_that_waits_is_flushed_before_its_time(tmp_path, monkeypatch):
@@ -205,7 +211,7 @@ def test_a_journal_of_another_run_or_site_is_refused(tmp_path):
 def test_other_files_and_damaged_heads_are_refused_untouched(tmp_path):
     path = tmp_path / "journal"
     path.write_bytes(b"name,age\nx,3\n")
-    with pytest.raises(UnreadableFileError, match="is not a journal"):
+    with pytest.raises(CannotResumeError, match="not a journal"):
         opened(path)
     assert path.read_bytes() == b"name,age\nx,3\n"
     path.unlink()
@@ -213,7 +219,7 @@ def test_other_files_and_damaged_heads_are_refused_untouched(tmp_path):
     data = bytearray(path.read_bytes())
     data[40] ^= 1
     path.write_bytes(data)
-    with pytest.raises(UnreadableFileError, match="damaged"):
+    with pytest.raises(CannotResumeError, match="damaged"):
         opened(path)
 
 

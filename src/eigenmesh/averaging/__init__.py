@@ -66,18 +66,14 @@ def name_of(averaging: Averaging) -> str:
 __all__ = [
     "AVERAGINGS",
     "AllReduce",
-    "Average",
     "Averaging",
     "Chebyshev",
     "Factored",
     "Gossip",
     "Integers",
-    "LinearRound",
     "Polynomial",
     "PushSum",
     "Tree",
-    "averaging_by_name",
-    "name_of",
 ]
 
 

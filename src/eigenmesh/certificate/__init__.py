@@ -18,13 +18,4 @@ from eigenmesh.certificate.krylov import (
 )
 from eigenmesh.certificate.measured import Common, certify
 
-__all__ = [
-    "NOTHING_BEYOND",
-    "Certificate",
-    "Certified",
-    "Common",
-    "Complement",
-    "ComplementSpace",
-    "GivenComponents",
-    "certify",
-]
+__all__ = ["Certificate", "Certified", "Common", "Complement", "ComplementSpace", "GivenComponents", "certify"]

@@ -66,7 +66,7 @@ def fit(
     - `eigenmesh fit months/ --stream --nodes 8 --forgetting 0.99`
     """
     messages = Messages.of(quiet, machine_output=json_file == STANDARD_OUTPUT)
-    outputs = Outputs(out, json_file, plot, events, report, plot_network, view)
+    outputs = Outputs(out, json_file, plot, events, report, plot_network, view, table)
     outputs.check(data)
     if transport is None and outputs.has_rank:
         raise InputError("{rank} in the name of an output needs nodes that are processes or threads; add --transport.")

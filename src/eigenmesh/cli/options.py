@@ -18,6 +18,7 @@ from eigenmesh.data import READERS, TableOptions
 from eigenmesh.errors import InputError
 from eigenmesh.fitting import Costs
 from eigenmesh.graphs import TOPOLOGIES
+from eigenmesh.model import model_file
 from eigenmesh.settings import A_STREAM, OF_REQUESTS, ONE_FIT, SETTINGS, Setting
 from eigenmesh.solvers import SOLVERS, Solver
 from eigenmesh.transports import TRANSPORTS
@@ -124,7 +125,11 @@ Tol = Annotated[float, option_for("tol")]
 MaxRounds = Annotated[int, option_for("max_rounds")]
 Seed = Annotated[int, option(METHOD, "N", "Seed of split, graph and start.", min=0)]
 DrawnSeed = Annotated[int | None, option(METHOD, "N", "Of split, graph and start, which is random by default.", min=0)]
-ArraysFile = Annotated[Path | None, option(OUTPUT, "FILE.npz", "Write components, variances, mean and more.", "--out")]
+MODEL_HELP = "Write the model for eigenmesh transform; a name without a suffix gets .eigenmesh.npz."
+ArraysFile = Annotated[
+    Path | None,
+    option(OUTPUT, "FILE.npz", MODEL_HELP, "--out", callback=lambda path: None if path is None else model_file(path)),
+]
 NumbersFile = Annotated[
     str | None, option(OUTPUT, "FILE|-", "Write certificate, cost and settings; - to print.", "--json")
 ]

@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -19,7 +19,7 @@ from eigenmesh import __version__
 from eigenmesh.arrays import to_numpy
 from eigenmesh.atomic_write import require_writable, save_json, save_text
 from eigenmesh.cli.messages import Messages
-from eigenmesh.data import FeatureShards
+from eigenmesh.data import FeatureShards, TableOptions
 from eigenmesh.errors import InputError, file_errors
 from eigenmesh.events import Entry
 from eigenmesh.fitting import Fit, NodeData, model_of
@@ -85,7 +85,8 @@ FIRST_TWO = View()
 class Outputs:
     """Where a fit writes the model, the numbers, the picture, the events, the report, and a picture of its network.
 
-    None for no such file. ``view`` is what the picture shows.
+    None for no such file. ``view`` is what the picture shows, and ``table`` how the samples are read, which the model
+    remembers.
     """
 
     model: Path | None
@@ -95,11 +96,10 @@ class Outputs:
     report: Path | None = None
     network: Path | None = None
     view: View = FIRST_TWO
+    table: TableOptions = field(default_factory=TableOptions)
 
     def check(self, inputs: Sequence[str]) -> None:
         """Raise now if any file could not be written later, or would overwrite another output or an input."""
-        if self.model is not None and self.model.suffix.lower() != ".npz":
-            raise InputError(f"--out {self.model} must end in .npz.")
         require_apart([Path(name) for name in self.files.values() if name not in (None, STANDARD_OUTPUT)], inputs)
         for picture in filter(None, (self.picture, self.network)):
             require_picture(picture)
@@ -109,7 +109,7 @@ class Outputs:
     @property
     def files(self) -> dict[str, Any]:
         """The file of each field that has one, or None."""
-        return {name: value for name, value in vars(self).items() if name != "view"}
+        return {name: value for name, value in vars(self).items() if name not in ("view", "table")}
 
     @property
     def has_rank(self) -> bool:
@@ -139,7 +139,8 @@ class Outputs:
         ``data`` are the samples, if they are still here: their name says whether they are images, and some of their
         scores are shown.
         """
-        result, model, written = fitted.result, model_of(fitted), []
+        result, written = fitted.result, []
+        model = replace(model_of(fitted), read_with=self.table.remembered)
         shape = None if data is None else IMAGE_SHAPES.get(data.name)
         if self.model is not None:
             write_model(self.model, model)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -31,8 +30,8 @@ from eigenmesh.report.pictures import require_picture, save_picture
 
 MODEL_HELP = "A model, from eigenmesh fit --out, a peer's result.npz or DecentralizedPCA.save."
 OUT_HELP = "File for the scores: .npz, .npy, .csv; .eigenvec for a .bed or .pgen; for an .h5ad, a copy that has them."
-MISSING_HELP = "Empty and infinite entries: an error, the pooled mean, or scores that fit the other entries best."
-WHITEN_HELP = "Give the scores of each component unit variance."
+MISSING_HELP = "Missing entries: an error, the mean, or scores that fit the others best; as in the fit by default."
+WHITEN_HELP = "Give the scores of each component unit variance, as a model that was fitted so does."
 NEW_HELP = "Correct the scores of samples that were not in the fit; without it they are biased towards zero."
 MONITOR_HELP = "Write T2 and SPE of each sample next to its scores, and say how many are above their 1 % limits."
 QUIET_HELP = "With --monitor: normal samples that were not in the fit, to set the limit of SPE."
@@ -46,7 +45,7 @@ def transform(
     out: Annotated[Path, options.option(None, "FILE", OUT_HELP)],
     table: options.Table,
     view: options.PictureView,
-    missing: Annotated[str, options.option(options.DATA, "error|mean|least-squares", MISSING_HELP)] = "error",
+    missing: Annotated[str | None, options.option(options.DATA, "error|mean|least-squares", MISSING_HELP)] = None,
     whiten: Annotated[bool, options.option(None, None, WHITEN_HELP, "--whiten")] = False,
     new_samples: Annotated[bool, options.option(None, None, NEW_HELP, "--new-samples")] = False,
     monitor: Annotated[bool, options.option(None, None, MONITOR_HELP, "--monitor")] = False,
@@ -88,11 +87,14 @@ def transform(
     if plot is not None:
         require_apart([plot], [str(data), str(model), str(out)])
         require_picture(plot)
-    saved = load_model(model, whiten=whiten, missing=cast(Filling, missing))
+    saved = load_model(model, whiten=whiten or None, missing=cast(Filling | None, missing))
+    if form in FORMS and saved.whiten:
+        raise InputError(f"--out {out} is not for scores of unit variance, as {model} gives; choose .csv or .npz.")
     for warning in saved.warnings_:
         messages.alert(f"warning: {model}: {warning}.", style="yellow")
     names = tuple(getattr(saved, "feature_names_in_", ()))
-    how = vars(replace(table, among=frozenset(names) or None))
+    table = table.with_those_of(saved.model_.read_with, names or None)
+    how = vars(table)
     with messages.waiting("reading the data"):
         read = read_table(data, **how)
     if names and read.feature_names is None:

@@ -66,17 +66,14 @@ from eigenmesh.data.source import (
     Place,
     Samples,
     Source,
-    TableOptions,
     as_narwhals,
     as_source,
     checkable,
-    column_label,
+    is_anndata,
     is_device_array,
     is_frame,
     is_mapped,
-    listed_columns,
     make_frame,
-    require_distinct,
     require_exact,
 )
 from eigenmesh.data.split import (
@@ -91,16 +88,24 @@ from eigenmesh.data.split import (
     split_by_name,
 )
 from eigenmesh.data.stream import Running, RunningCovariance, RunningRows, RunningScatter
-from eigenmesh.data.table import READERS, all_files_of, consecutive_rows, expand, kind_of, name_of, read_table
+from eigenmesh.data.table import (
+    READERS,
+    all_files_of,
+    consecutive_rows,
+    expand,
+    kind_of,
+    name_of,
+    read_table,
+    table_in_memory,
+)
+from eigenmesh.data.table_options import TableOptions, column_label, listed_columns, require_distinct
 
 __all__ = [
     "DATASETS",
     "SPLITS",
     "Block",
-    "Choice",
     "ContiguousSplit",
     "Covariance",
-    "CovarianceKind",
     "CrossProducts",
     "DirichletSplit",
     "FeatureShards",
@@ -108,7 +113,6 @@ __all__ = [
     "LabelSplit",
     "Missing",
     "Moments",
-    "Pooled",
     "RandomSplit",
     "Scaling",
     "Shards",
@@ -116,15 +120,11 @@ __all__ = [
     "Source",
     "Split",
     "Table",
-    "TableOptions",
-    "as_source",
     "build_covariance",
-    "choose",
     "datasets",
     "load",
     "pooled_moments",
     "read_table",
-    "split_by_name",
 ]
 
 

@@ -12,19 +12,9 @@ import scipy.sparse
 
 from eigenmesh.arrays import Array, namespace
 from eigenmesh.data.cures import in_python
-from eigenmesh.data.source import (
-    MatrixSource,
-    Samples,
-    Source,
-    TableOptions,
-    as_source,
-    chunk_bytes,
-    column_label,
-    listed_columns,
-    require_exact,
-    row_label,
-)
+from eigenmesh.data.source import MatrixSource, Samples, Source, as_source, chunk_bytes, require_exact
 from eigenmesh.data.split import Rows
+from eigenmesh.data.table_options import TableOptions, column_label, listed_columns, row_label
 from eigenmesh.errors import DataError, InputError
 
 # Most columns that a message names for an option.
@@ -375,7 +365,8 @@ def take_columns(source: Source, positions: Sequence[int]) -> Source:
     block = Block(source, chosen=columns)
     if not source.in_memory or block.device is not None or block.is_sparse:
         return block
-    return MatrixSource(source.read(slice(0, source.shape[0]))[:, columns], block.feature_names)
+    taken = source.read(slice(0, source.shape[0]))[:, columns]
+    return MatrixSource(taken, block.feature_names, None if getattr(source, "place", None) is None else block.place)
 
 
 @dataclass(frozen=True, eq=False)
@@ -420,7 +411,7 @@ def aligned(
     lacking, more = [[name for name in ours if name not in theirs] for ours, theirs in both]
     if lacking:
         it = "it" if len(lacking) == 1 else "them"
-        fix = fix or f"add {it} (a level such as sex=f by categories), or leave {it} out everywhere"
+        fix = fix or f"add {it} (a level such as sex=f by categories), or fit without {it}"
         raise DataError(f"{where} lacks {listed_columns(lacking)}, which {by} has; {fix}.")
     if more:
         drop = in_python({"drop": more[:MOST_SHOWN]})

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eigenmesh.data.source import TableOptions
+    from eigenmesh.data.table_options import TableOptions
 
 # Columns of so few words are categories; so few words in a column of numbers stand for missing ones.
 MOST_LEVELS, MOST_WORDS = 10, 3
@@ -63,7 +63,7 @@ class Unusable:
     def is_numbers(self) -> bool:
         """Whether most entries are numbers, and the few others are the same words again and again."""
         n_numbers = self.n_rows - self.n_missing - self.n_words
-        return n_numbers >= self.n_words and len(self.words) <= MOST_WORDS and not _has_comma(self.words)
+        return n_numbers >= self.n_words and 0 < len(self.words) <= MOST_WORDS and not _has_comma(self.words)
 
     @property
     def is_category(self) -> bool:

@@ -11,9 +11,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from eigenmesh.data.block import Block, all_aligned, require_distinct_ids, take_columns
-from eigenmesh.data.source import Place, Source, as_source, column_label, source_at
+from eigenmesh.data.source import Place, Source, as_source, source_at
 from eigenmesh.data.split import RandomSplit, Rows, Split, rows_by_value
 from eigenmesh.data.table import expand, read_table, warn_of_same
+from eigenmesh.data.table_options import column_label
 from eigenmesh.errors import DataError, InputError
 
 # Weights of rows: a row of weight w counts as w equal samples, so the sum of the weights replaces N.

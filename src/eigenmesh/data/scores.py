@@ -17,7 +17,8 @@ from eigenmesh.atomic_write import write_atomically
 from eigenmesh.data.block import Block, Table, aligned
 from eigenmesh.data.covariance import distances
 from eigenmesh.data.moments import first_not_finite, stored
-from eigenmesh.data.source import Samples, Source, TableOptions, as_source, column_label
+from eigenmesh.data.source import Samples, Source, as_source
+from eigenmesh.data.table_options import TableOptions, column_label
 from eigenmesh.errors import DataError, InputError
 
 # Policy for missing entries: raise, use the pooled mean, or fit the scores to the other entries.

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
-import dataclasses
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib.util import find_spec
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import array_api_compat
 import numpy as np
@@ -20,7 +17,8 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, Namespace, as_tensor, namespace, numpy_dtype, on_host, to_numpy
 from eigenmesh.data.cures import Unusable, cure_of, in_python
 from eigenmesh.data.split import Rows
-from eigenmesh.errors import DataError, InputError, MissingExtraError, UnknownNameError, import_extra
+from eigenmesh.data.table_options import TableOptions, listed_columns, require_distinct, row_label
+from eigenmesh.errors import DataError, MissingExtraError, import_extra
 from eigenmesh.words import listed, one_line
 
 # Library and device for the samples: NumPy, or PyTorch tensors on a device to which they are moved once.
@@ -111,192 +109,6 @@ def _plain(values: np.ndarray) -> np.ndarray:
     """A copy if needed: PyTorch accepts neither negative strides nor read-only memory."""
     fits = min(values.strides, default=0) >= 0 and values.flags.writeable
     return values if fits else np.array(values, order="C")
-
-
-# Options for tables: the roles of columns, and the format of text.
-
-
-# A column by its name, or by its number from 0.
-Column: TypeAlias = str | int
-HEADERS = ("auto", "yes", "no")
-THOUSANDS = (",", ".", " ", "'")
-
-
-class Roles(NamedTuple):
-    """Numbers of the columns of a file: the features in their order, and the columns of ids, labels and weights."""
-
-    features: list[int]
-    id: int | None
-    label: int | None
-    weight: int | None
-
-
-@dataclass(frozen=True)
-class TableOptions:
-    """How a table is read; options that are left out are detected.
-
-    Attributes
-    ----------
-    columns : names or numbers of the features, in this order; None for all that are left.
-    drop : columns to leave out.
-    id_column : names the samples, and is carried into scores.
-    label_column : labels to split by, or to write next to the scores.
-    weight_column : how many samples each row stands for.
-    categories : {column: levels}; each level becomes a column of 0 and 1 named ``column=level``.
-    header : whether the first line of a text file has the names of the columns: "yes", "no", or "auto": yes if one of
-        its fields is not a number.
-    delimiter, decimal : of a text file: "," ";" "|", a tab or " " for blanks, and "." or ",".
-    thousands : what separates thousands in numbers: "," "." " " or "'".
-    na_values : further texts or numbers that stand for a missing entry, such as -999.
-    comment : how a line of a text file begins that is no part of the table, such as "#".
-    skip_rows : number of lines or rows before the table.
-    encoding : of a text file, such as "latin-1"; UTF-8 if None, or what the byte-order mark of the file says.
-    sheet : of a workbook, by its name or its number from 0; the only one that is not empty if None.
-    layer : dataset of a .h5 file, or layer of a .h5ad file; X of the latter if None.
-    among : features that a model knows: of columns with names, all others are left out.
-    """
-
-    columns: tuple[Column, ...] | None = None
-    drop: tuple[Column, ...] = ()
-    id_column: Column | None = None
-    label_column: Column | None = None
-    weight_column: Column | None = None
-    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    header: str = "auto"
-    delimiter: str | None = None
-    decimal: str | None = None
-    thousands: str | None = None
-    na_values: tuple[str, ...] = ()
-    comment: str | None = None
-    skip_rows: int = 0
-    encoding: str | None = None
-    sheet: Column | None = None
-    layer: str | None = None
-    among: frozenset[str] | None = None
-
-    def __post_init__(self) -> None:
-        if self.header not in HEADERS:
-            raise InputError(f"header = {self.header!r} must be one of {', '.join(map(repr, HEADERS))}.")
-        if self.delimiter is not None and len(self.delimiter) != 1:
-            raise InputError(f"delimiter = {self.delimiter!r} must be one character, such as ';'.")
-        if self.decimal not in (None, ".", ","):
-            raise InputError(f"decimal = {self.decimal!r} must be '.' or ','.")
-        if self.decimal == "," and self.delimiter == ",":
-            raise InputError("delimiter and decimal are both ','; one of them must be another.")
-        if self.thousands is not None and (self.thousands not in THOUSANDS or self.thousands == self.decimal):
-            known = ", ".join(map(repr, THOUSANDS))
-            raise InputError(f"thousands = {self.thousands!r} must be one of {known}, and not the decimal mark.")
-        if self.comment is not None and not self.comment.strip():
-            raise InputError(f"comment = {self.comment!r} must be how comments begin, such as '#'.")
-        if isinstance(self.skip_rows, bool) or not isinstance(self.skip_rows, int) or self.skip_rows < 0:
-            raise InputError(f"skip_rows = {self.skip_rows!r} must be a whole number of lines, 0 or more.")
-        try:
-            codecs.lookup(self.encoding or "utf-8")
-        except LookupError as error:
-            raise InputError(f"encoding = {self.encoding!r} is not known; utf-8 and latin-1 are.") from error
-        for column, levels in self.categories.items():
-            if len(levels) < 2 or len(set(levels)) < len(levels):
-                raise InputError(f"categories of {column!r} must be two levels or more, each once; got {list(levels)}.")
-
-    @classmethod
-    def of(cls, **given: Any) -> TableOptions:
-        """From user input: one name or a list of names, levels of any type."""
-        known = [one.name for one in dataclasses.fields(cls)]
-        for name in given:
-            if name not in known:
-                raise UnknownNameError("option of a table", name, known)
-        for name in ("columns", "drop", "na_values"):
-            if given.get(name) is not None:
-                given[name] = _as_tuple(given[name])
-        if given.get("na_values"):
-            given["na_values"] = tuple(map(str, given["na_values"]))
-        if given.get("categories"):
-            levels = given["categories"].items()
-            given["categories"] = {str(column): tuple(map(str, _as_tuple(each))) for column, each in levels}
-        return cls(**{name: value for name, value in given.items() if value is not None})
-
-    def roles(self, names: Sequence[str] | None, n_columns: int, where: str) -> Roles:
-        """Role of each of n columns; raises DataError for a column that does not exist."""
-
-        def position(column: Column) -> int:
-            return column_position(column, names, n_columns, where)
-
-        among = None if names is None else self.among
-        known = {name.partition("=")[0] for name in among or ()} | (among or frozenset())
-        beside = self.id_column, self.label_column, self.weight_column
-        found = [None if column is None else position(column) for column in beside]
-        left_out = {*map(position, self.drop), *(place for place in found if place is not None)}
-        chosen = range(n_columns) if self.columns is None else map(position, self.columns)
-        features = [
-            column for column in chosen if column not in left_out and (among is None or (names or ())[column] in known)
-        ]
-        if not features:
-            raise DataError(f"{where} has no columns left to work with; drop fewer of its {n_columns}.")
-        for column in self.categories:
-            if position(column) not in features:
-                raise DataError(f"column {column!r} of {where} is left out, and cannot be a category as well.")
-        return Roles(features, *found)
-
-
-def column_position(column: Column, names: Sequence[str] | None, n_columns: int, where: str) -> int:
-    """Number from 0 of a column that is given by name or by number."""
-    if isinstance(column, int):
-        return _numbered(column, names, n_columns, where)
-    if names is None:
-        raise DataError(f"{where} has no names of columns, so no column {column!r}; give its number from 0.")
-    found = [place for place, name in enumerate(names) if name == column]
-    if not found:
-        raise DataError(f"{where} has no column {column!r}; its columns are {listed(names)}.")
-    if len(found) > 1:
-        raise DataError(
-            f"{where} has {len(found)} columns {column!r} ({', '.join(map(str, found))}); rename all but one."
-        )
-    return found[0]
-
-
-def _numbered(column: int, names: Sequence[str] | None, n_columns: int, where: str) -> int:
-    """Number of a column that is given by a number, which may also be its name: years, wavelengths."""
-    called = [place for place, name in enumerate(names or ()) if name == str(column)]
-    if len(called) == 1 and column not in (called[0], *range(n_columns)):
-        return called[0]
-    if not 0 <= column < n_columns:
-        raise DataError(f"{where} has no column {column}; give one of 0..{n_columns - 1}.")
-    if called not in ([], [column]):
-        other = column_label(names, column)
-        raise DataError(f"{where} has {other}, but also a column called {column}; give names that are not numbers.")
-    return column
-
-
-def column_label(names: Sequence[str] | None, column: int) -> str:
-    """Number and name of a column, for messages: ``column 7 ('age')``."""
-    return f"column {column}" if names is None else f"column {column} ({names[column]!r})"
-
-
-def row_label(where: str, names: Sequence[str] | None, row: int, column: int) -> str:
-    """Location of an entry, for the beginning of a message: ``row 3 of a.parquet, column 7 ('age'),``."""
-    return f"row {row} of {where}, {column_label(names, column)},"
-
-
-def listed_columns(names: Sequence[str]) -> str:
-    """Names of columns for a message, at most ten: ``columns 'age', 'bmi' and 7 more``."""
-    return f"{'column' if len(names) == 1 else 'columns'} {listed(list(map(repr, names)))}"
-
-
-def require_distinct(names: Sequence[str], where: str) -> None:
-    """Raise if two columns have the same name: models, loadings and scores could not tell them apart.
-
-    Parameters
-    ----------
-    names : names of all features, in their order.
-    where : what has these columns, for the message.
-    """
-    if len(set(names)) < len(names):
-        twice = [name for name, count in Counter(names).items() if count > 1]
-        raise DataError(f"{where} has {listed_columns(twice)} more than once; rename all but one.")
-
-
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
 
 
 # np.ndarray, a tensor on a device, or scipy.sparse.csr_array; scipy carries no types.
@@ -440,7 +252,7 @@ def as_source(X: object, what: str = "X", feature_names: tuple[str, ...] | None 
     if isinstance(X, Source):
         source = X
     elif is_frame(X):
-        columns = FrameColumns.of(X, what)
+        columns = FrameColumns.of(X, what, to=" to fit or to read_table")
         source = columns.features(range(columns.n_columns))
     else:
         source = MatrixSource(_as_matrix(X, what), feature_names)
@@ -521,6 +333,11 @@ def is_frame(X: object) -> bool:
     return hasattr(kind, "columns") and (hasattr(kind, "dtypes") or hasattr(kind, "schema"))
 
 
+def is_anndata(X: object) -> bool:
+    """Whether X is an AnnData object: it has a matrix, and tables of its rows and of its columns."""
+    return all(hasattr(type(X), name) for name in ("obs", "var", "X"))
+
+
 def is_device_array(X: Any) -> bool:
     """Whether X is an array of any library that is not in CPU memory."""
     return not isinstance(X, np.ndarray) and bool(array_api_compat.is_array_api_obj(X)) and not on_host(X)
@@ -568,8 +385,8 @@ def _require_array(X: Any, what: str) -> None:
     kind = type(X)
     if isinstance(X, np.matrix):
         raise DataError(f"{what} is a numpy.matrix, whose rows are matrices again; convert it with np.asarray.")
-    if all(hasattr(kind, name) for name in ("obs", "var", "X")):
-        fix = "give its matrix, adata.X, or a layer, adata.layers[..]"
+    if is_anndata(X):
+        fix = "give its matrix, adata.X, or a layer, adata.layers[..], or read_table(adata).source"
         raise DataError(f"{what} is an AnnData object, not a matrix; {fix}.")
     is_array = scipy.sparse.issparse(X) or array_api_compat.is_array_api_obj(X) or hasattr(kind, "__array__")
     if hasattr(kind, "__getitem__") and not is_array and not isinstance(X, Sequence | Mapping):
@@ -638,10 +455,12 @@ class FrameColumns:
     frame: Any
     where: str
     options: TableOptions = field(default_factory=lambda: TableOptions())
+    # What takes options, if the function that was called does not.
+    to: str = ""
 
     @classmethod
-    def of(cls, X: Any, where: str, options: TableOptions | None = None) -> FrameColumns:
-        return cls(as_narwhals(X, where), where, options or TableOptions())
+    def of(cls, X: Any, where: str, options: TableOptions | None = None, to: str = "") -> FrameColumns:
+        return cls(as_narwhals(X, where), where, options or TableOptions(), to)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -695,9 +514,7 @@ class FrameColumns:
             fix = "the model was fitted to numbers in these columns, so give numbers"
         else:
             dates = f", {MAKE_NUMBERS}" if any(kinds[column].is_temporal() for column in columns) else ""
-            cure = in_python(cure_of(found, self.options))
-            # A frame without rows shows nothing of what its columns are like.
-            fix = f"give {cure}{dates}" if cure else "leave them out, or make them numbers"
+            fix = f"give {in_python(cure_of(found, self.options))}{self.to}{dates}"
         return DataError(f"{self.where} has columns that are not numbers: {wrong}; {fix}.")
 
     def values(self, position: int) -> np.ndarray:

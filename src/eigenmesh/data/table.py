@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eigenmesh.data.block import Block, Table, table_of
-from eigenmesh.data.formats.anndata import read_h5ad
+from eigenmesh.data.formats.anndata import cells_of, read_h5ad
 from eigenmesh.data.formats.excel import read_excel
 from eigenmesh.data.formats.hdf5 import read_hdf5
 from eigenmesh.data.formats.numpy import read_npy, read_npz
@@ -20,8 +20,9 @@ from eigenmesh.data.formats.parquet import parquet_files, read_parquet
 from eigenmesh.data.formats.plink import COMPANIONS, read_bed, read_pgen
 from eigenmesh.data.formats.text import read_csv
 from eigenmesh.data.formats.zarr import read_zarr
-from eigenmesh.data.source import FrameColumns, MatrixSource, TableOptions, is_frame, suspicious_columns
+from eigenmesh.data.source import FrameColumns, MatrixSource, is_anndata, is_frame, suspicious_columns
 from eigenmesh.data.split import ContiguousSplit
+from eigenmesh.data.table_options import TableOptions
 from eigenmesh.errors import EigenmeshError, InputError, UnreadableFileError, warn_user
 
 PACKED = ".gz"
@@ -30,7 +31,7 @@ HELD_BYTES = 512 * 2**20
 
 
 def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | None = None, **options: Any) -> Table:
-    """Samples with names, ids, labels and weights, from a file, whose suffix shows its format, or from a data frame.
+    """Samples with names, ids, labels and weights, from a file, whose suffix shows its format, or in memory.
 
     ``.csv``, ``.tsv`` and ``.txt`` may end in ``.gz``. The delimiter and the decimal mark are detected, there is a
     header if a field of the first line is not a number, unless ``header`` says "yes" or "no", and empty fields and NA
@@ -40,17 +41,20 @@ def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | N
 
     Parameters
     ----------
+    path : path, data frame or AnnData
+        The file, or what has the samples in memory.
     share : (i, n) for the i-th of n runs of rows, equal in length to within one.
     options : fields of ``TableOptions``: columns, drop, id_column, label_column, weight_column, categories, header,
         delimiter, decimal, thousands, na_values, comment, skip_rows, encoding, sheet, layer.
     """
     how = TableOptions.of(**options)
-    if is_frame(path):
-        _require_fields(how, "a data frame")
-        return table_of(FrameColumns.of(path, "the frame", how), how, "the frame")
+    if is_frame(path) or is_anndata(path):
+        return table_in_memory(path, how, "the frame" if is_frame(path) else "the AnnData object")
     if not isinstance(path, str | os.PathLike):
         fix = "give its matrix to as_source, to Shards or to fit"
-        raise InputError(f"read_table reads a file or a data frame, not a {type(path).__name__} in memory; {fix}.")
+        raise InputError(
+            f"read_table reads a file, a data frame or AnnData, not a {type(path).__name__} in memory; {fix}."
+        )
     file = Path(path)
     open_file = READERS.get(kind_of(file))
     kinds = f"eigenmesh reads {', '.join(READERS)} files."
@@ -75,9 +79,17 @@ def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | N
     return replace(table, name=name_of(file))
 
 
+def table_in_memory(X: Any, options: TableOptions, where: str) -> Table:
+    """The same for a data frame, or for cells in an AnnData object; ``where`` is its name in messages."""
+    _require_fields(options, "a data frame" if is_frame(X) else "an AnnData object")
+    if is_frame(X):
+        return table_of(FrameColumns.of(X, where, options), options, where)
+    return cells_of(X, options, where)
+
+
 def _require_fields(options: TableOptions, what: str) -> None:
     """Raise for options that would change the numbers, and that only tables of text and of cells have."""
-    if options.na_values:
+    if options.na_values and "na_values" not in options.recalled:
         kinds = f"{', '.join(OF_FIELDS)} files, and this is {what}"
         raise InputError(f"na_values are for {kinds}: leave them out, and write such entries as NaN.")
 

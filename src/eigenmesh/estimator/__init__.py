@@ -3,5 +3,3 @@
 from eigenmesh.estimator.pca import DecentralizedPCA, certify
 from eigenmesh.estimator.projection import SavedModel, load_model
 from eigenmesh.estimator.streaming import StreamingPCA
-
-__all__ = ["DecentralizedPCA", "SavedModel", "StreamingPCA", "certify", "load_model"]

@@ -20,10 +20,13 @@ from eigenmesh.data import (
     NamedComponents,
     Partition,
     Table,
+    TableOptions,
     as_narwhals,
     as_source,
+    is_anndata,
     is_frame,
     read_components,
+    table_in_memory,
 )
 from eigenmesh.errors import InputError
 from eigenmesh.estimator.projection import FittedPCA, takes_settings
@@ -44,6 +47,7 @@ from eigenmesh.fitting import (
 from eigenmesh.iteration import DEFAULT_TOL
 from eigenmesh.settings import OfOneFit, Request
 from eigenmesh.transports import Transport, transport_by_name, transport_kind
+from eigenmesh.words import listed
 
 if TYPE_CHECKING:
     from eigenmesh.coordinators.asked import AskedData
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
 # The inputs of ``fit``: which node has which samples, the network, the transport and the listeners.
 
 
+EVERYTHING = TableOptions()
 # Settings of the network and of the split. Data behind a coordinator have their own, so these are refused.
 NOT_ASKED = ("topology", "weights", "averaging", "privacy", "split", "partition", "transport", "device")
 
@@ -89,9 +94,20 @@ def spread_of(pca: Any, seed: int, transport: Transport | None) -> Spread:
 
 
 def data_for(
-    pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None, sample_weight: Any = None
+    pca: Any,
+    X: Any,
+    y: Any,
+    nodes: Any,
+    seed: int,
+    transport: Transport | None,
+    sample_weight: Any = None,
+    options: TableOptions = EVERYTHING,
 ) -> Data:
     """Samples and network of the estimator; with a transport this process is one node."""
+    pca._read_with = options.remembered
+    if options != EVERYTHING and not _has_columns(X):
+        given = "columns, drop, id_column, categories and layer"
+        raise InputError(f"{given} are for frames, AnnData and files, not for a {type(X).__name__}; leave them out.")
     if is_asked(X):
         return asked_data(pca, X, nodes, sample_weight)
     spread, own = spread_of(pca, seed, transport), transport is not None
@@ -103,12 +119,15 @@ def data_for(
             raise InputError("with a transport this process is one node: give its own samples, not a list of parts.")
         if nodes is not None:
             raise InputError("nodes= goes with one array; the data given are already in parts.")
-        data = spread.of_parts(X, [sample_weight] if own and sample_weight is not None else sample_weight)
+        weights = [sample_weight] if own and sample_weight is not None else sample_weight
+        data = spread.of_parts(_read_parts(X, options), weights, **vars(options))
         pca._set_features(data.shards.n_features, data.shards.feature_names)
         return data
     if spread.kind is FeatureShards and isinstance(nodes, str):
         raise InputError(f"nodes={nodes!r} is for samples; where columns are split, give one entry per column.")
     X, nodes = nodes_from_column(pca, X, nodes)
+    if is_anndata(X) or options != EVERYTHING:
+        X = table_in_memory(X, options, "X").source
     names = as_narwhals(X, "X").columns if is_frame(X) else None
     checked = pca._checked(X, reset=True, fewest=1 if own else 2)
     source = as_source(checked, feature_names=None if names is None else tuple(map(str, names)))
@@ -141,12 +160,38 @@ def asked_data(pca: Any, X: Any, nodes: Any, sample_weight: Any) -> AskedData:
     return data
 
 
+def _has_columns(X: Any) -> bool:
+    """Whether options about columns can be given: for frames, AnnData, files and lists of them."""
+    if is_parts(X):
+        return all(map(_has_columns, X.values() if isinstance(X, Mapping) else X))
+    return isinstance(X, str | os.PathLike) or is_anndata(X) or (is_frame(X) and not is_asked(X))
+
+
+def _read_parts(parts: Any, options: TableOptions) -> Any:
+    """The parts, with AnnData and, if there are options, frames read."""
+
+    def read(part: Any, where: str) -> Any:
+        in_memory = is_anndata(part) or (is_frame(part) and options != EVERYTHING)
+        return table_in_memory(part, options, where).source if in_memory else part
+
+    if isinstance(parts, Partition):
+        return parts
+    if isinstance(parts, Mapping):
+        return {name: read(part, f"X at {name}") for name, part in parts.items()}
+    return [read(part, f"X at node {node}") for node, part in enumerate(parts)]
+
+
 def nodes_from_column(pca: Any, X: Any, nodes: Any) -> tuple[Any, Any]:
     """Samples and their nodes: as given, or a data frame without its column of nodes, and that column."""
     # Remembered for `transform`, which drops this column from a frame that still has it.
     pca._nodes_column = column = nodes if isinstance(nodes, str) else None
     if column is None:
         return X, nodes
+    if is_anndata(X):
+        pca._nodes_column = None
+        if column not in X.obs:
+            raise InputError(f"X has no column {column!r} in obs for nodes=; it has {listed(list(X.obs)) or 'none'}.")
+        return X, X.obs[column].to_numpy()
     if not is_frame(X):
         raise InputError(f"nodes={column!r} names a column, but X is not a data frame; give an array of nodes.")
     frame = as_narwhals(X, "X")
@@ -221,12 +266,27 @@ class DecentralizedPCA(FittedPCA, OfOneFit):
     True
     """
 
-    def fit(self, X: Any, y: Any = None, nodes: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        nodes: Any = None,
+        sample_weight: Any = None,
+        *,
+        columns: Any = None,
+        drop: Any = None,
+        id_column: str | int | None = None,
+        categories: Mapping[str, Sequence[Any]] | None = None,
+        layer: str | None = None,
+    ) -> Self:
         """Find the principal components of the samples of all nodes.
+
+        The last five parameters are for data frames, AnnData and files. ``transform`` reads frames and AnnData in the
+        same way, and a saved model remembers it.
 
         Parameters
         ----------
-        X : array, CUDA tensor, memory map, sparse matrix, data frame or Source of shape (N, d)
+        X : array, CUDA tensor, memory map, sparse matrix, data frame, AnnData or Source of shape (N, d)
             The samples; or a list of M of these, or a dict with the names of the nodes; or a list of files, one per
             node; or Shards; or data of an engine (Dask), whose blocks are the nodes, or a Coordinator. Data frames may
             be of pandas, polars, pyarrow or any library that narwhals supports. With a transport: the samples of this
@@ -234,20 +294,39 @@ class DecentralizedPCA(FittedPCA, OfOneFit):
         y : array of shape (N,) or None
             Labels, used only by the splits "label" and "dirichlet:...".
         nodes : array of shape (N,), str or None
-            The node of each sample, or the name of a column of a data frame, instead of a split.
+            The node of each sample, or the name of a column of a data frame or of ``obs``, instead of a split.
         sample_weight : array of shape (N,) or None
             Number of equal samples that each row stands for, 0 or more; if X has parts, a list or dict of such arrays.
             The result is that of repeated rows, and N is the sum of the weights.
+        columns : list of names or numbers, or None
+            Use only these columns, or genes, in this order.
+        drop : name, number, list of these, or None
+            Columns to leave out.
+        id_column : name, number or None
+            A column that names the samples; no two may be alike. It is not a feature.
+        categories : dict or None
+            {column: levels}; each level becomes a column of 0 and 1 named ``column=level``.
+        layer : str or None
+            The layer of AnnData to use; X if None.
         """
-        self._set_fitted(self._fit(self._request(), X, y, nodes, sample_weight))
+        options = TableOptions.of(columns=columns, drop=drop, id_column=id_column, categories=categories, layer=layer)
+        self._set_fitted(self._fit(self._request(), X, y, nodes, sample_weight, options))
         self._warn_unless_converged()
         return self
 
-    def _fit(self, request: Request, X: Any, y: Any = None, nodes: Any = None, sample_weight: Any = None) -> Fit:
+    def _fit(
+        self,
+        request: Request,
+        X: Any,
+        y: Any = None,
+        nodes: Any = None,
+        sample_weight: Any = None,
+        options: TableOptions = EVERYTHING,
+    ) -> Fit:
         with ExitStack() as stack:
             transport, run_nodes = connect(self, X, stack)
             events = event_log(self, stack)
-            data = data_for(self, X, y, nodes, request.layout_seed, transport, sample_weight)
+            data = data_for(self, X, y, nodes, request.layout_seed, transport, sample_weight, options)
             stack.callback(data.close)
             fitted = fit_at_every_node(run_nodes, request, data, events)
             events.emit(fitted.result.ended)

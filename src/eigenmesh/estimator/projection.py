@@ -7,12 +7,13 @@ import os
 import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar, cast, dataclass_transform, get_args
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from eigenmesh import data
 from eigenmesh.arrays import as_tensor, namespace_for, to_numpy
@@ -20,7 +21,7 @@ from eigenmesh.atomic_write import require_writable
 from eigenmesh.coordinators import Coordinator, coordinator_of, is_asked
 from eigenmesh.errors import InputError, warn_user
 from eigenmesh.fitting import Fit, model_of
-from eigenmesh.model import Model, read_model, write_model
+from eigenmesh.model import Model, model_file, read_model, write_model
 from eigenmesh.settings import OF_REQUESTS, SETTINGS, OfEveryFit, Request, Setting, rows_of
 from eigenmesh.words import canonical_name, find_name
 
@@ -52,6 +53,8 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     noise_variance_: float | None
     n_components_: int
     n_samples_: float | None
+    # How the samples of the fit were read, as a model remembers it.
+    _read_with: str | None = None
     # d over all nodes. If columns are split over sites, a model may have only the columns of one site.
     _all_features: int | None
 
@@ -62,6 +65,10 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             raise InputError("data of an engine support only fit and transform; for the rest, collect a part of them.")
         if isinstance(X, data.Source) and not reset:
             raise InputError("a Source supports only fit and transform; for the rest, read() a part of it.")
+        least, finite = (fewest, False) if reset else (1, not self._fills_missing)
+        checks: Any = {"accept_sparse": "csr", "ensure_min_samples": least, "ensure_all_finite": finite}
+        if not reset and (data.is_anndata(X) or (data.is_frame(X) and self._feature_names is not None)):
+            return check_array(self._by_name(X), **checks)
         if not isinstance(X, data.Source):
             X = data.checkable(X if reset else self._without_nodes(X))
         if data.is_device_array(X) and not reset:
@@ -72,9 +79,14 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             source = data.as_source(X)
             self._set_features(source.shape[1], source.feature_names)
             return source
-        least, finite = (fewest, False) if reset else (1, not self._fills_missing)
-        checks: Any = {"ensure_min_samples": least, "ensure_all_finite": finite}
-        return validate_data(self, X, reset=reset, accept_sparse="csr", **checks)
+        return validate_data(self, X, reset=reset, **checks)
+
+    def _by_name(self, X: Any) -> Any:
+        """The features of the model in a frame or an AnnData object, whatever other columns and what order it has."""
+        names, where = self._feature_names, "X"
+        read = data.table_in_memory(X, data.TableOptions().with_those_of(self._read_with, names), where).source
+        source = data.aligned(read, self.n_features_in_, names, where, "the model")
+        return source.read(slice(0, source.shape[0]))
 
     def _set_features(self, n_features: int, names: tuple[str, ...] | None) -> None:
         """Set the number and names of columns as scikit-learn does, for data that it has not checked."""
@@ -100,6 +112,19 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if column is None or not data.is_frame(X):
             return X
         return data.as_narwhals(X, "X").drop(column, strict=False).to_native()
+
+    def _repr_html_inner(self) -> str:
+        return f"{super()._repr_html_inner()}{self._result_html()}"
+
+    def _repr_mimebundle_(self, **settings: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**settings)
+        if "text/html" in bundle:
+            bundle["text/html"] += self._result_html()
+        return bundle
+
+    def _result_html(self) -> str:
+        """What was fitted, for notebooks."""
+        return ""
 
     @property
     def _projector(self) -> data.Projector:
@@ -147,16 +172,21 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def to_anndata(self, adata: Any, layer: str | None = None) -> None:
         """Store scores, loadings and variances in an AnnData object in memory, where scanpy expects them.
 
-        ``obsm["X_pca"]`` (n, K) are the scores of X or of a layer, ``varm["PCs"]`` (genes, K) the loadings, 0 for genes
-        that the model does not have, and ``uns["pca"]`` has variances and their ratios, (K,) each. Genes are matched by
-        name. For a file, see ``eigenmesh transform``.
+        ``obsm["X_pca"]`` (n, K) are the scores, ``varm["PCs"]`` (genes, K) the loadings, 0 for genes that the model
+        does not have, and ``uns["pca"]`` has variances and their ratios, (K,) each. Genes are matched by name. For a
+        file, see ``eigenmesh transform``.
+
+        Parameters
+        ----------
+        adata : AnnData
+            The cells, which get the results.
+        layer : str or None
+            The layer to project; by default the one that was fitted, or X.
         """
         check_is_fitted(self)
         genes, known = tuple(map(str, adata.var_names)), self._feature_names
-        cells = data.MatrixColumns(
-            data.as_source(adata.X if layer is None else adata.layers[layer], "adata", genes), "adata"
-        )
-        table = data.table_of(cells, data.TableOptions(among=None if known is None else frozenset(known)), "adata")
+        how = data.TableOptions.of(layer=layer).with_those_of(self._read_with, known)
+        table, layer = data.table_in_memory(adata, how, "adata"), how.layer
         variances = (self.explained_variance_, self.explained_variance_ratio_, self.singular_values_)
         model = Model(self.components_, *variances, self.mean_, feature_names=known)
         for part, values in data.results_of(model, self.project_source(table.source, "adata"), genes, layer).items():
@@ -379,15 +409,29 @@ class FittedPCA(Projection, OfEveryFit):
         namespace_for(self.device)
         return Request.parse(**{name: getattr(self, name) for name in self._rows if name in OF_REQUESTS})
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one .npz file for ``eigenmesh.load_model`` and ``eigenmesh transform``."""
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the fitted model to one .npz file for ``eigenmesh.load_model`` and ``eigenmesh transform``.
+
+        Parameters
+        ----------
+        path : path
+            The file; a name without a suffix gets ``.eigenmesh.npz``.
+
+        Returns
+        -------
+        Path
+            The file that was written.
+        """
         check_is_fitted(self)
+        file = require_writable(model_file(path))
         # The current settings of transform, which may have changed since the fit.
         settings: Any = {"whiten": self.whiten, "missing": "mean" if self._fills_missing else "error"}
+        settings["read_with"] = self._read_with
         if self._quiet_spe is not None:
             settings["spe_mean"], settings["spe_variance"] = self._quiet_spe
         model = replace(model_of(self.fitted_), feature_names=self._feature_names, **settings)
-        write_model(require_writable(path), model)
+        write_model(file, model)
+        return file
 
     @property
     def _fills_missing(self) -> bool:
@@ -415,15 +459,6 @@ class FittedPCA(Projection, OfEveryFit):
                 f"stopped after {self.traffic_.rounds} rounds ({reason.label}): {angles}, above tol = {self.tol:g}."
             )
             warn_user(f"{message} {reason.advice}", ConvergenceWarning)
-
-    def _repr_html_inner(self) -> str:
-        return f"{super()._repr_html_inner()}{self._result_html()}"
-
-    def _repr_mimebundle_(self, **settings: Any) -> dict[str, str]:
-        bundle: dict[str, str] = super()._repr_mimebundle_(**settings)
-        if "text/html" in bundle:
-            bundle["text/html"] += self._result_html()
-        return bundle
 
     def _result_html(self) -> str:
         result = getattr(self, "result_", None)
@@ -489,7 +524,7 @@ class SavedModel(Projection):
         saved = cls(whiten, missing)
         saved._take(model)
         saved._set_features(model.components.shape[1], model.feature_names)
-        saved.model_, saved.warnings_ = model, model.warnings
+        saved.model_, saved.warnings_, saved._read_with = model, model.warnings, model.read_with
         return saved
 
     @property
@@ -501,6 +536,9 @@ class SavedModel(Projection):
         """Raise: a saved model cannot be fitted again."""
         fix = "Fit a DecentralizedPCA; in a pipeline, use sklearn.frozen.FrozenEstimator(model)."
         raise InputError(f"a saved model is fitted already. {fix}")
+
+    def _result_html(self) -> str:
+        return "" if not hasattr(self, "model_") else self.model_._repr_html_()
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the output columns: those of DecentralizedPCA."""

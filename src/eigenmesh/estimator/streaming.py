@@ -31,6 +31,7 @@ from eigenmesh.data import (
     column_label,
     first_not_finite,
     is_device_array,
+    is_frame,
     require_exact,
     rows_by_value,
 )
@@ -91,8 +92,8 @@ def _read_rows(
 
 def _checked(pca: StreamingPCA, X: Any, first: bool) -> Array:
     """A dense matrix of numbers (n, d) with the columns of the stream; n may be 0."""
-    if isinstance(X, Source) or is_device_array(X):
-        # scikit-learn can only read CPU memory, and knows no names of columns but those of data frames.
+    if isinstance(X, Source) or is_device_array(X) or (is_frame(X) and not first and pca._feature_names):
+        # scikit-learn can only read CPU memory, knows no names but those of data frames, and refuses them in any order.
         source = as_source(X, "the batch")
         if first:
             pca._set_features(source.shape[1], source.feature_names)

@@ -40,21 +40,16 @@ from eigenmesh.fitting.total import fit_of_total
 from eigenmesh.settings import Costs, Request
 
 __all__ = [
-    "ColumnData",
     "Costs",
     "Data",
-    "DataFacts",
     "Fit",
     "Forecast",
     "NodeData",
     "Plan",
     "Prepared",
     "Request",
-    "Size",
     "Spread",
     "fit",
-    "fit_at_every_node",
-    "model_of",
     "node_data",
     "plan",
     "prepare",

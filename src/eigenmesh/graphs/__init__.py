@@ -39,11 +39,9 @@ __all__ = [
     "metropolis",
     "pull",
     "push",
-    "rounds_to_average",
     "spectrum",
     "topologies",
     "topology",
-    "weighting",
 ]
 
 

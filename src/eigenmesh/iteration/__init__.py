@@ -11,5 +11,3 @@ from eigenmesh.iteration.loop import (
 )
 from eigenmesh.iteration.result import Result
 from eigenmesh.iteration.stopping import StopReason
-
-__all__ = ["DEFAULT_MAX_ROUNDS", "DEFAULT_TOL", "Result", "StopReason", "run"]

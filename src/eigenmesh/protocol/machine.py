@@ -39,7 +39,12 @@ same reason. A failure that another site's lie may have caused is first *in doub
 they have heard. After a failure only Finish is answered, once the neighbours have the reason.
 
 *Farewell.* With Finish the solver is done. A farewell is sent when everything from the neighbours is on the disk, and
-the machine answers once all of them have acknowledged it and everything that was sent to them, or are lost.
+the machine answers once all of them have acknowledged it and everything that was sent to them, or are lost. A process
+that was started again does not wait long for neighbours that it has not met: they have probably left.
+
+*Leaving for good.* A site whose journal cannot be used any more, or is refused, says so to all by a signed statement,
+its last word. The others then end by name, or continue without it, and need not wait. A finished site that is started
+again says that it has its result, for neighbours that have missed its farewell.
 """
 
 from __future__ import annotations
@@ -50,15 +55,27 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from eigenmesh.errors import AbortedError, DeadlineError, ParkedError
+from eigenmesh.errors import AbortedError, CannotResumeError, DeadlineError, ParkedError, TransportError
 from eigenmesh.masking import MaskContext
 from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.membership import Agreement, Membership
 from eigenmesh.protocol.outbox import USED, Epoch, Link, Outbox
-from eigenmesh.protocol.peering import Peering
+from eigenmesh.protocol.peering import BACKOFF_S, Peering
 from eigenmesh.protocol.rounds import Accounts, Rounds
-from eigenmesh.protocol.setup import HEARD, LOST, Clock, Edge, Past, Setup, Statement, read_statement
+from eigenmesh.protocol.setup import (
+    FINISHED,
+    HEARD,
+    HOW_IT_LEFT,
+    LEFT,
+    LOST,
+    Clock,
+    Edge,
+    Past,
+    Setup,
+    Statement,
+    read_statement,
+)
 from eigenmesh.protocol.wire import Kind, Mark
 
 HEARTBEAT_S = 1.0
@@ -66,6 +83,9 @@ HEARTBEAT_S = 1.0
 STOPPED_S = 3.0
 # How long to wait until the neighbours have the reason of a failure. Then this site leaves.
 PARTING_S = 2.0
+# A site with its result tries to reach a neighbour for so long that this process has not met: long enough for a few
+# calls in either direction.
+CALLS_S = 1.2 * BACKOFF_S[1]
 START_AGAIN = "Start all sites again once that is fixed."
 
 
@@ -117,6 +137,8 @@ class SiteMachine:
         self._request: Asked | None = None
         self._parted: ev.Deliver | None = None
         self._waits: tuple[str, ...] = ()
+        # Whether this process was the first to hear that a site has left for good.
+        self._tells_all = False
         self._last_tick = now
         # All other events are requests of the solver.
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -126,7 +148,7 @@ class SiteMachine:
             ev.Closed: self.peering.closed,
             ev.Unreachable: self.peering.unreachable,
             ev.Tick: lambda event: self._tick(),
-            ev.SiteStarted: lambda event: self.peering.call_all(),
+            ev.SiteStarted: lambda event: self._started(),
             ev.DiskFailed: self._disk_failed,
             ev.Stop: self._stop,
         }
@@ -196,7 +218,7 @@ class SiteMachine:
                 request.work = partial(self._begin, request, event.start)
             case ev.Finish():
                 request.work = partial(self._part, request)
-                if outbox.failure is None:
+                if outbox.failure is None and self.peering.last_word is None:
                     request.record = outbox.append(Mark.DONE, round_=self.epoch.round)
                     outbox.write_all(outbox.message(Kind.ACK))
 
@@ -229,10 +251,13 @@ class SiteMachine:
     def _check_wait(self, wait: ev.Wait) -> None:
         request, links = self._request, self.epoch.links
         waited = self._clock.now - request.since if request is not None else 0.0
-        lost = [name for name in wait.names if links[name].lost]
+        lost = [name for name in wait.names if links[name].lost] or [link.name for link in links.values() if link.left]
         if not lost and self.setup.on_loss == "continue" and waited > self.setup.patience_s:
             # A site farther away may wait for one of these. If it was started again, only this site knows of the loss.
             lost = [link.name for link in links.values() if link.joined and link.lost and not link.finished]
+        if not wait.names and not self.outbox.has_unsent and links and all(link.complete for link in links.values()):
+            text = f"{', '.join(links)} finished, but {self.setup.name} still waits for a site {wait.what}."
+            self.outbox.end(TransportError(text))
         if lost:
             self._apply(self.agreement.lose(lost))
         elif wait.names and waited > self.setup.round_s:
@@ -258,20 +283,31 @@ class SiteMachine:
         """Say farewell to all, and leave once they have all they need. After a failure, once they have the reason."""
         failed, links = self.outbox.failure is not None, self.epoch.links.values()
         # A neighbour that has our farewell may leave, so everything from it must be on our disk.
-        ready = not failed and self.outbox.is_durable(request.record)
+        ready = not failed and self.peering.last_word is None and self.outbox.is_durable(request.record)
         for link in links:
             if ready and link.stream is not None and not link.farewell_said:
                 # After all data: a neighbour that gets it has everything.
                 link.farewell_said = True
                 self.outbox.write(link, self.outbox.message(Kind.DONE))
         waits = tuple(link.name for link in links if not self._is_parted(link))
-        if waits and self._clock.now - request.since <= (PARTING_S if failed else self.setup.round_s):
+        if waits and self._clock.now - request.since <= self._parting_s():
             return ev.Wait(waits)
         owed = [link.name for link in links if not link.finished and (link.lost or failed)]
         self._parted = ev.Deliver(ev.Parted(tuple(owed)))
         return self._parted
 
+    def _parting_s(self) -> float:
+        """How long to wait for the neighbours at the end."""
+        if self.past.left == FINISHED:
+            return CALLS_S
+        if self.outbox.failure is None:
+            return self.setup.round_s
+        # Where a site has left for good, others may be parked and on their way back: they would wait for it in vain.
+        return self.setup.patience_s if self._tells_all or self.peering.last_word is not None else PARTING_S
+
     def _is_parted(self, link: Link) -> bool:
+        if self.peering.last_word is not None:
+            return link.warned or link.lost
         if self.outbox.failure is not None:
             return link.lost or link.finished or link.warned
         has_all = link.finished or (link.farewell_taken and not link.retained)
@@ -281,12 +317,60 @@ class SiteMachine:
 
     # Everything else.
 
+    def _started(self) -> None:
+        if self.past.left:
+            if self.past.why:
+                self.outbox.fail(CannotResumeError(self.past.why))
+            self.peering.leave(self.past.left)
+        for name in self.setup.sites:
+            # What an earlier process has heard.
+            if self.membership.how_it_left(name)[0]:
+                self._lose_for_good(name)
+        self.peering.call_all()
+
     def _learn(self, statement: Statement) -> None:
         """Act on a new statement of another site."""
         if statement.kind == LOST:
             self.agreement.sign_view()
         elif statement.kind == HEARD:
             self.accounts.learn(statement)
+        elif statement.kind == LEFT:
+            self._tells_all = self.outbox.failure is None
+            self._lose_for_good(statement.site)
+
+    def _lose_for_good(self, name: str) -> None:
+        """A site has left for good: nobody waits for it any longer."""
+        (how, n_lost), link, has_result = (
+            self.membership.how_it_left(name),
+            self.epoch.links.get(name),
+            self._has_result,
+        )
+        if how == FINISHED and n_lost > self.epoch.number and name in self.epoch.members and not has_result:
+            text = f"{name} has finished without all sites, after a loss that {self.setup.name} has not agreed to"
+            self.outbox.end(TransportError(f"{text}; use its result, or start over at all sites."))
+        elif how == FINISHED or has_result:
+            # It needs nothing more, or cannot take it. If something of it is still needed, the run ends by name.
+            if link is not None:
+                link.finish()
+                link.complete = True
+        elif self.setup.on_loss == "continue":
+            if link is not None:
+                link.left = link.lost = True
+        elif name in self.epoch.members:
+            if link is not None:
+                # It need not be told why the run ends.
+                link.finish()
+            text = f"{name} cannot resume the run: {HOW_IT_LEFT[how]}. Start over at all sites."
+            self.outbox.fail(CannotResumeError(text), text)
+
+    @property
+    def _has_result(self) -> bool:
+        """Whether this site has its result, and only helps the others."""
+        return self.setup.has_result or (self._is_finishing and self.outbox.failure is None)
+
+    @property
+    def _is_finishing(self) -> bool:
+        return self._request is not None and isinstance(self._request.event, ev.Finish)
 
     def _disk_failed(self, event: ev.DiskFailed) -> None:
         self.outbox.disk_failed(event.what)
@@ -312,9 +396,13 @@ class SiteMachine:
         late = now - self._last_tick - HEARTBEAT_S
         self._last_tick = now
         excused = late if late > STOPPED_S else 0.0
+        # A site that has its result only looks whether somebody still needs it.
+        absent_s = min(CALLS_S, self.setup.patience_s) if self._has_result else self.setup.join_s
         for link in self.epoch.links.values():
             link.heard += excused
-            link.lost = now - link.heard > (self.setup.patience_s if link.joined else self.setup.join_s)
+            since = self._request.since if self._request is not None and self._is_finishing else link.heard
+            silent_s = now - (link.heard if link.joined else max(link.heard, since))
+            link.lost = link.left or silent_s > (self.setup.patience_s if link.joined else absent_s)
         self.outbox.write_all(self.outbox.message(Kind.HEARTBEAT, wire.text_body("\n".join(self._waits))))
         self.peering.review()
 

@@ -15,7 +15,20 @@ import networkx as nx
 from eigenmesh.errors import FrameError, LostNeighbourError, ParkedError, TransportError
 from eigenmesh.masking import MIN_SITES
 from eigenmesh.protocol import effects as ev
-from eigenmesh.protocol.setup import ENDING, HEARD, INSTANCE, LOST, RESULT, SET_UP, VIEW, Edge, Statement, view_digest
+from eigenmesh.protocol.setup import (
+    ENDING,
+    HEARD,
+    HOW_IT_LEFT,
+    INSTANCE,
+    LEFT,
+    LOST,
+    RESULT,
+    SET_UP,
+    VIEW,
+    Edge,
+    Statement,
+    view_digest,
+)
 
 if TYPE_CHECKING:
     from eigenmesh.protocol.outbox import Outbox
@@ -38,7 +51,7 @@ class Membership:
     is a site that the remaining links connect to this one. The view is *agreed* once every member has signed it. Every
     round needs every member, so a view that grows later stops the run and must be agreed on again: an error here costs
     time, but never gives a wrong result. The memory is bounded: per site one instance, one view, one statement about
-    each of its links, and per epoch one result and two statements of what it has heard.
+    each of its links, that it has left, and per epoch one result and two statements of what it has heard.
 
     Parameters
     ----------
@@ -96,6 +109,9 @@ class Membership:
             case [str(), str()] as ends if kind == LOST:
                 if site in ends and ordered(ends) in self.edges:
                     return kind, site, ordered(ends)
+            case [str(), str(), str(how), int(n_lost)] if kind == LEFT:
+                if how in HOW_IT_LEFT and 0 <= n_lost <= most:
+                    return kind, site
             case [int(n_lost), str(), str(key)] if kind == VIEW:
                 if 0 < n_lost <= most and _KEY.fullmatch(key):
                     return kind, site
@@ -117,6 +133,8 @@ class Membership:
             if new[0] == old[0] and new[3] != old[3]:
                 raise TwiceError(f"{statement.site} has sent two keys for masks")
             return bool(newer or (new[0] == old[0] and new[1] > old[1]))
+        if statement.kind == LEFT:
+            return bool(new[0] > old[0])
         if statement.kind == RESULT and new != old:
             raise TwiceError(f"{statement.site} has signed two results")
         if statement.kind == HEARD:
@@ -138,6 +156,13 @@ class Membership:
 
     def instance_statement(self, site: str) -> Statement | None:
         return self._known.get((INSTANCE, site))
+
+    def how_it_left(self, site: str) -> tuple[str, int]:
+        """How a site has left for good, and after how many lost links; "" if it has not, or has started over since."""
+        known, instance = self._known.get((LEFT, site)), self.instance(site)
+        if known is None or (instance is not None and instance[0] > known.content[0]):
+            return "", 0
+        return str(known.content[2]), int(known.content[3])
 
     def keys(self) -> dict[str, bytes]:
         """Public keys of the members: from their signed views, or, if no link is lost, from their instances."""
@@ -240,6 +265,10 @@ class Agreement:
         reasons = [f"has heard nothing from {silent} for {setup.patience_s:g} s"] if silent else []
         reasons += [f"has waited {setup.join_s:g} s for {absent} to join"] if absent else []
         text = f"{setup.name} {' and '.join(reasons)}."
+        if setup.has_result:
+            # The others may go on without this site, so they are not told.
+            self.outbox.fail(ParkedError(f"{setup.name} has its result. {text}"))
+            return None
         if setup.on_loss == "abort":
             self.outbox.end(LostNeighbourError(text, names))
             return None
@@ -266,6 +295,9 @@ class Agreement:
         except TransportError as error:
             self.outbox.end(error)
             return None
+        if setup.name in membership.undecided:
+            # An earlier process heard of the loss, and crashed before its signature was on the disk.
+            self.sign_view()
         for name in membership.fallen_silent & left:
             # It has been there, even if this site has never met it, so it is not waited for until it joins.
             links[name].join(self.clock.now)

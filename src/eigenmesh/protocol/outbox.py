@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -71,6 +72,7 @@ class Link:
     finished : the neighbour has said farewell; ``complete``: to this process, after all that it had to send.
     farewell_said, farewell_taken : our farewell was sent, and it was acknowledged.
     warned : the neighbour was sent our reason for the end of the run.
+    left : it has said that it cannot resume, so it is lost for good.
     refusal : why there is no stream, if known.
     their_round, their_waiting : its round, and the sites it waited for, at its last sign of life.
     bytes_out, bytes_in : of whole frames, control messages included.
@@ -104,6 +106,7 @@ class Link:
     farewell_said: bool = False
     farewell_taken: bool = False
     warned: bool = False
+    left: bool = False
     strikes: int = 0
     attempts: int = 0
     refusal: str = ""
@@ -262,6 +265,8 @@ class Outbox:
         self._durable = self._records = len(past.entries)
         # Statements of this site, each with the record that must be on the disk before it may be sent.
         self._unsent: deque[tuple[int, Statement]] = deque()
+        # What waits for other records.
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self.epoch = Epoch.after(setup, lost, clock.now)
         self.epoch.recall(setup, past)
 
@@ -362,6 +367,15 @@ class Outbox:
         for link in self.epoch.links.values():
             if link.farewell_record is not None and link.farewell_record < records:
                 self.acknowledge_farewell(link)
+        while self._waiting and self._waiting[0][0] < self._durable:
+            self._waiting.popleft()[1]()
+
+    def once_durable(self, number: int, action: Callable[[], None]) -> None:
+        """Do this when the record with this number is on the disk, after everything that waits already."""
+        if self.is_durable(number) and not self._waiting:
+            action()
+        else:
+            self._waiting.append((number, action))
 
     def acknowledge_farewell(self, link: Link) -> None:
         link.farewell_record = None
@@ -429,6 +443,9 @@ class Outbox:
         if self.failure is not None:
             return
         self.failure = error
+        if self.setup.has_result:
+            # The others may go on without this site.
+            warning = ""
         site, start = origin or (self.setup.sites.index(self.setup.name), self.past.instance.start)
         kind = Kind.PARK if isinstance(error, ParkedError) else Kind.ABORT
         self._warning = self.message(kind, wire.text_body(warning[:2000]), site, start)

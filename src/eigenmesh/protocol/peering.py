@@ -5,6 +5,9 @@ and the round that it needs next. Both ends must agree on all of it. Only then d
 neighbour. Signed statements are taken earlier, from a neighbour that is in another epoch, because it may know of a
 loss that this site has not heard of, or the other way round. Every frame is checked, and a stream with a frame that
 is wrong is closed. The neighbour may then call again.
+
+A site that has left for good, because it cannot resume or because it has its result, greets nobody. It says its *last
+word* to each neighbour instead, a signed statement, until the neighbour has it on its disk.
 """
 
 from __future__ import annotations
@@ -29,7 +32,17 @@ from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.membership import Membership, TwiceError
 from eigenmesh.protocol.outbox import Arrived, Link, Outbox
-from eigenmesh.protocol.setup import INSTANCE, LOST, Statement, certificate_of, read_statement
+from eigenmesh.protocol.setup import (
+    FINISHED,
+    HOW_IT_LEFT,
+    INSTANCE,
+    LEFT,
+    LOST,
+    REFUSED,
+    Statement,
+    certificate_of,
+    read_statement,
+)
 from eigenmesh.protocol.wire import Frame, Kind, Mark
 from eigenmesh.words import one_line, said_by
 
@@ -40,6 +53,11 @@ GREETING_S = 10.0
 MAX_STRANGERS = 2
 # Most names that are kept from a heartbeat.
 MAX_WAITING = 64
+# The tag of ACK for a last word.
+LAST_WORD_TAKEN = 2
+# A last word of another process than the one that was linked is believed after so long without that link: two processes
+# of a site may run.
+SETTLED_S = 10.0
 # How often a frame that does not fit is requested again. After that the neighbour itself must be wrong.
 MAX_STRIKES = 3
 
@@ -125,6 +143,10 @@ class Peering:
         self.streams: dict[int, Stream] = {}
         # Neighbours that are being called.
         self.calling: set[str] = set()
+        # What this site says to its neighbours once it has left for good.
+        self.last_word: Statement | None = None
+        # Records of last words that this process has heard, by site.
+        self._words_kept: dict[str, int] = {}
 
     @property
     def _links(self) -> dict[str, Link]:
@@ -162,6 +184,8 @@ class Peering:
 
     def _call_again(self, link: Link, reason: str) -> None:
         link.refusal = one_line(reason) or link.refusal
+        if self.last_word is not None and link.warned:
+            return
         link.attempts += 1
         self.call(link.name, backoff_s(link.attempts - 1, self._random))
 
@@ -219,7 +243,9 @@ class Peering:
         self.streams[event.stream] = stream
         self.calling.discard(event.called)
         if event.called:
-            if event.called in self._links:
+            if event.called in self._links and self.last_word is not None:
+                self._say_last_word(self._links[event.called], stream)
+            elif event.called in self._links:
                 self._greet(self._links[event.called], stream, Kind.HELLO)
             else:
                 self.cut(stream)
@@ -240,6 +266,12 @@ class Peering:
         """A frame on a stream whose greeting is not accepted yet."""
         names = [stream.called] if stream.called else [name for name in stream.names if name in self._links]
         link = self._links[names[0]] if names else None
+        if self.last_word is not None:
+            self._hear_after_leaving(link, stream, frame)
+            return
+        if link is not None and frame.kind is Kind.STATEMENT and self._is_last_word(link, frame):
+            self._hear_last_word(link, stream, frame)
+            return
         if link is not None and stream.called:
             link.join(self.clock.now)
         if link is not None and frame.kind is Kind.STATEMENT and (stream.called or stream.refused is Verdict.LATER):
@@ -388,8 +420,65 @@ class Peering:
         self.outbox.end(DisagreementError(text, link.name, theirs))
 
     def _cannot_resume(self, link: Link, frame: Frame) -> None:
-        # Without a warning to the others: they wait for the process of this site that can resume.
+        # Without a warning to the others: they believe the last word only if no other process of this site is there.
         self.outbox.fail(CannotResumeError(f"{link.name} refused: {one_line(frame.text)}"))
+        self.leave(FINISHED if self.setup.has_result else REFUSED)
+
+    # The last word of a site that has left for good.
+
+    def leave(self, how: str) -> None:
+        """Close all streams, and tell every neighbour, in place of a greeting, how this site has left."""
+        if self.last_word is None:
+            past = self.outbox.past
+            n_lost = past.n_lost or self.outbox.epoch.number
+            self.last_word = self.outbox.make(LEFT, [past.instance.identity, past.instance.nonce, how, n_lost])
+            for link in self._links.values():
+                link.warned = False
+            self.cut_all()
+
+    def _say_last_word(self, link: Link, stream: Stream) -> None:
+        if self.last_word is not None:
+            self.outbox.write_text(link, Kind.STATEMENT, self.last_word.text, 0, stream=stream.number)
+
+    def _hear_after_leaving(self, link: Link | None, stream: Stream, frame: Frame) -> None:
+        """A frame for a site that has left: a caller's greeting, the answer to the last word, or another last word."""
+        if link is not None and frame.kind is Kind.HELLO:
+            self._say_last_word(link, stream)
+        elif link is not None and frame.kind is Kind.STATEMENT and self._is_last_word(link, frame):
+            # Both have left: neither needs the other.
+            link.warned = True
+            self._take_last_word(link, stream)
+        else:
+            if link is not None and frame.kind is Kind.ACK and frame.tag == LAST_WORD_TAKEN:
+                link.warned = True
+            self.cut(stream)
+
+    def _is_last_word(self, link: Link, frame: Frame) -> bool:
+        statement = read_statement(frame.text, self.setup.keyring, self.setup.run.run_id)
+        return statement.kind == LEFT and statement.site == link.name
+
+    def _hear_last_word(self, link: Link, stream: Stream, frame: Frame) -> None:
+        """Keep the last word of a neighbour, and confirm it once it is on the disk."""
+        statement = read_statement(frame.text, None, self.setup.run.run_id)
+        new = self.membership.is_new(statement)
+        speaks = link.met is not None and link.met[2] == statement.content[1]
+        quiet_s = min(SETTLED_S, self.setup.patience_s / 2)
+        # A site with its result loses nothing by believing it.
+        doubtful = link.stream is not None or self.clock.now - link.heard <= quiet_s
+        if new and not speaks and doubtful and not self.setup.has_result:
+            why = f"another process of {link.name} may be here; say it again in {quiet_s:g} s."
+            self._refuse_greeting(link, stream, RefusedError(Verdict.LATER, why))
+            return
+        if new:
+            self.membership.add(statement)
+            self.outbox.log(f"{link.name} has left: {HOW_IT_LEFT[statement.content[2]]}.")
+            self.learn(statement, link.name)
+        kept = self._words_kept.get(link.name, -1)
+        self.outbox.once_durable(kept, lambda: self._take_last_word(link, stream))
+
+    def _take_last_word(self, link: Link, stream: Stream) -> None:
+        if stream.number in self.streams:
+            self.outbox.write_text(link, Kind.ACK, "", 0, LAST_WORD_TAKEN, stream.number)
 
     # Frames from neighbours.
 
@@ -460,6 +549,9 @@ class Peering:
         statement = read_statement(text, self.setup.keyring, self.setup.run.run_id)
         if not self.membership.is_new(statement):
             return
+        if statement.kind == LEFT and (near := self._links.get(statement.site)) and near.stream is not None:
+            # Another process of that site is linked to this one.
+            return
         if statement.site == self.setup.name:
             # Only another process of this site can make a new statement in its name.
             text = f"{self.setup.name} has been started again elsewhere; this process ends."
@@ -470,7 +562,9 @@ class Peering:
 
     def learn(self, statement: Statement, source: str) -> None:
         """Act on a new statement, keep it and pass it on."""
-        self.outbox.append(Mark.STATEMENT, statement.text.encode())
+        record = self.outbox.append(Mark.STATEMENT, statement.text.encode())
+        if statement.kind == LEFT:
+            self._words_kept[statement.site] = record
         self.outbox.spread(statement, source)
         ends = [statement.site] if statement.kind == INSTANCE else statement.content if statement.kind == LOST else []
         # Close the stream to an earlier process, or over a lost link.

@@ -20,9 +20,16 @@ OnLoss = Literal["wait", "abort", "continue"]
 Edge = tuple[str, str]
 # Longest statement: a certificate, a signature and a little text.
 MAX_STATEMENT_BYTES = 16_384
-INSTANCE, LOST, VIEW, HEARD, RESULT = "instance", "lost", "view", "heard", "result"
+INSTANCE, LOST, VIEW, HEARD, RESULT, LEFT = "instance", "lost", "view", "heard", "result", "left"
 # When a site signs what it has heard: at the end of the set-up, and when a site is about to end the run with an error.
 SET_UP, ENDING = "set-up", "ending"
+# How a site has left for good. With FINISHED it has its result and needs nothing more; otherwise it cannot resume.
+FINISHED, DAMAGED, REFUSED = "finished", "damaged", "refused"
+HOW_IT_LEFT = {
+    FINISHED: "it has its result",
+    DAMAGED: "its journal is damaged",
+    REFUSED: "its journal is gone, or an older one",
+}
 
 
 class Instance(NamedTuple):
@@ -107,6 +114,7 @@ class Setup:
     on_loss : what happens to the run when a neighbour is lost: all wait for it, or end, or continue without it.
     window_frames : most frames that are kept for a neighbour until they are on its disk. Then the sender waits.
     masked : whether the site sends a public key for masks, a new one in each epoch.
+    has_result : an earlier process of the site has the whole, signed result, so this one only helps the others.
     """
 
     name: str
@@ -121,6 +129,7 @@ class Setup:
     on_loss: OnLoss = "wait"
     window_frames: int = WINDOW_FRAMES
     masked: bool = False
+    has_result: bool = False
 
     @cached_property
     def neighbours(self) -> tuple[str, ...]:
@@ -137,12 +146,18 @@ class Past(NamedTuple):
     entries : the records.
     read : gives the content of a record.
     secret : drawn when the journal is made. It never leaves the site.
+    left : how the site has left for good, if it has: this process only tells the neighbours so.
+    why : the reason for this site's operator.
+    n_lost : how many links were lost before the result of a site that has finished.
     """
 
     instance: Instance
     entries: tuple[JournalRecord, ...] = ()
     read: Callable[[JournalRecord], bytes] = lambda entry: b""
     secret: str = ""
+    left: str = ""
+    why: str = ""
+    n_lost: int = 0
 
     def site_key(self, lost: tuple[Edge, ...]) -> SiteKey:
         """The key pair of an epoch, the same after a restart: it is derived from a secret that is on the disk."""

@@ -1,9 +1,3 @@
 """Runs in virtual time under given conditions: sites with their network and disks, or the nodes of a fit."""
 
 from eigenmesh.rehearsal.conditions import Conditions, read_conditions
-
-__all__ = ["Conditions", "read_conditions"]
-
-
-def __dir__() -> list[str]:
-    return __all__

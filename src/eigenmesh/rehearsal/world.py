@@ -6,17 +6,17 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Protocol
 
 from eigenmesh import protocol as ep
-from eigenmesh.errors import CannotResumeError, ParkedError
+from eigenmesh.errors import CannotResumeError, InputError, ParkedError
 from eigenmesh.events import EventLog, Listener, Lost, Members
 from eigenmesh.protocol import Run, Setup
 from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol.effects import Bytes, Closed, Opened, Unreachable
-from eigenmesh.protocol.setup import Instance, Past
+from eigenmesh.protocol.setup import DAMAGED, FINISHED, Instance, Past
 from eigenmesh.protocol.wire import Mark, record, scan
 from eigenmesh.rehearsal.conditions import Conditions, Edges, Fault
 from eigenmesh.rehearsal.virtual_time import VirtualTime, WorkClock
@@ -34,18 +34,21 @@ class Disk:
     ----------
     fingerprint : identifies the data with which the run began.
     synced : bytes that are on the disk. The header of the journal, which is on the disk too, holds this number.
+    has_result, n_lost : the result is on the disk, after so many links were lost.
+    is_finished : the run is over here, and the journal was deleted.
     """
 
     def __init__(self, site: str, identity: str, fingerprint: str) -> None:
         self.site, self.identity, self.fingerprint = site, identity, fingerprint
-        self.content = bytearray(HEAD_BYTES)
+        self.content, self.has_result, self.is_finished = bytearray(HEAD_BYTES), False, False
+        self.n_lost = 0
         self.synced = self._syncing = HEAD_BYTES
         self._n_records = 0
 
     def open(self, fingerprint: str, random: Random) -> Past:
         """Start a process: returns the content of the journal, and puts this start on the disk."""
         if fingerprint != self.fingerprint:
-            raise CannotResumeError(f"the data of {self.site} have changed since the run began.")
+            raise InputError(f"the data of {self.site} have changed since the run began.")
         entries, end = scan(self.read, HEAD_BYTES, len(self.content))
         if end < self.synced:
             raise CannotResumeError(f"the journal of {self.site} is damaged.")
@@ -252,16 +255,31 @@ class Process:
     def start(self) -> None:
         """Open the journal and begin; ends at once if the journal is refused."""
         try:
-            past = self.disk.open(self.world.fingerprint(self.site), self.time.random)
-        except (CannotResumeError, ParkedError) as error:
+            past = self._past()
+        except (InputError, ParkedError) as error:
             self.error = error
             self._end()
             return
-        self.machine = ep.SiteMachine(self.world.setup_of(self.site), past, self.time.random, self.now)
-        self._program = self.world.problem.solver(self)
+        setup = replace(self.world.setup_of(self.site), has_result=self.disk.has_result)
+        self.machine = ep.SiteMachine(setup, past, self.time.random, self.now)
         self.feed(ev.SiteStarted())
         self.time.after(TICK_S * self.time.random.random(), self._tick)
-        self._answered(None)
+        if past.left:
+            self.feed(ev.Finish())
+        else:
+            self._program = self.world.problem.solver(self)
+            self._answered(None)
+
+    def _past(self) -> Past:
+        """The journal. If it is of no use any more, this process only says that the site has left."""
+        random, how = self.time.random, FINISHED
+        if not self.disk.is_finished:
+            try:
+                return self.disk.open(self.world.fingerprint(self.site), random)
+            except CannotResumeError as error:
+                self.error, how = error, FINISHED if self.disk.has_result else DAMAGED
+        alone = Instance(self.world.new_identity(), 1, f"{random.getrandbits(64):016x}")
+        return Past(alone, left=how, why=str(self.error or ""), n_lost=self.disk.n_lost)
 
     @property
     def now(self) -> float:
@@ -623,7 +641,8 @@ class World:
             sheet.waits_s[OWN_DISK] += self.time.now - sheet.asked_at
 
     def found(self, process: Process, result: Any) -> None:
-        """Called when the solver of a process has its result."""
+        """Called when the solver of a process has its result, which goes to its disk."""
+        process.disk.has_result, process.disk.n_lost = True, len(result.lost)
         self.results.setdefault(result.lost, {})[process.site] = result
 
     def start_later(self, site: str, pause_s: float) -> None:
@@ -649,6 +668,8 @@ class World:
             self.network.close(connection, side, "")
         site, error = process.site, process.error
         self.sheets[site].ended_at, self.sheets[site].error = self.time.now, error
+        if process.result is not None and not process.owed:
+            process.disk.is_finished = True
         self.log(f"{site} ends: {process.result or repr(error)}, owed {process.owed}")
         if process.result is not None:
             self._have_result.add(site)
@@ -656,7 +677,10 @@ class World:
         if helps and process.disk is self.disks[site] and self.starts[site] < self.max_starts:
             self.start_later(site, self.restart_s(process.disk))
         elif self.running(site) is None and not self._due[site]:
-            self.ends[site] = "result" if site in self._have_result else f"{type(error).__name__}: {error}"
+            has_result = process.disk.has_result and process.disk is self.disks[site]
+            self.ends[site] = (
+                "result" if has_result or site in self._have_result else f"{type(error).__name__}: {error}"
+            )
 
     def strike(self, fault: Fault) -> None:
         """Cause a fault of the conditions."""

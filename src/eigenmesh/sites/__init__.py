@@ -2,5 +2,3 @@
 
 from eigenmesh.sites.network_file import read_network_file
 from eigenmesh.sites.site import read_site
-
-__all__ = ["read_network_file", "read_site"]

@@ -21,7 +21,7 @@ from eigenmesh.graphs import Weights, metropolis
 from eigenmesh.protocol import Run, Setup
 from eigenmesh.protocol.effects import Sent
 from eigenmesh.protocol.membership import Membership
-from eigenmesh.protocol.setup import ENDING, SET_UP
+from eigenmesh.protocol.setup import ENDING, FINISHED, SET_UP
 from eigenmesh.sites.audit import DATA, AuditWriter
 from eigenmesh.sites.authority import RevocationList, load_credentials
 from eigenmesh.sites.network_file import Manifest, differences
@@ -119,6 +119,8 @@ class Peer:
 
     def __init__(self, site: Site, own: OneFile | Batch | None = None) -> None:
         self.credentials = load_credentials(site.tls, site.name, site.fingerprints)
+        revoked = RevocationList(site.tls.ca).is_revoked
+        self.keyring = CertificateKeyring(self.credentials, revoked, site.fingerprints)
         self.own = own = OneFile(site) if own is None else own
         self.by_columns = site.settings.partition == "features"
         self.request = own.request()
@@ -134,6 +136,10 @@ class Peer:
         # Of all threads and tasks; the first that ends with an exception ends the run.
         self.supervisor = Supervisor()
         self.reporter = Reporter(site, supervisor=self.supervisor)
+        # The result that an earlier process has written, if there is one.
+        self.done: Outcome | None = None
+        # Whether a neighbour has agreed to the run with this process.
+        self.was_met = False
 
     def run(self, listener: Callable[[Status], None] | None = None) -> Outcome:
         """Take part until the result is written, or the run is parked, aborted or fails.
@@ -143,16 +149,17 @@ class Peer:
         listener : callable, optional
             Called about every second with the status, in another thread.
         """
-        done = self.files.written_before()
-        if done is not None:
-            # A crash after the result was written may have left the folder to resume from.
+        self.done = done = self.files.written_before(self.keyring)
+        # With a journal this site takes part again: neighbours may still need messages that follow from it.
+        if done is not None and not self.run_folder.has_journal:
+            self._say_that_it_has_finished(done)
+            # A crash during its removal may have left some of it.
             self.run_folder.remove()
             return done
-        site, own, modes = self.site, self.own, (self.site.settings.asked.privacy, self.site.settings.partition)
-        facts = site.name, site.run_and_batch, own.n_features, own.n_samples, *modes
+        site = self.site
         with parked_by_full_disk(site.name):
             self.run_folder.open()
-            audit = AuditWriter(site.out.audit, *facts, site.out.audit_bytes)
+            audit = self._audit()
         self.spare = SpareDescriptors()
         self.reporter.listener, self.reporter.sync_audit = listener, audit.sync
         with audit, self.reporter:
@@ -161,14 +168,44 @@ class Peer:
                     outcome = self._epochs(audit)
             except BaseException as error:
                 self.spare.release()
-                self.run_folder.close(was_heard=audit.messages > 0)
-                self.reporter.end(_ended_by(error))
-                raise
+                if done is None or not isinstance(error, errors.TransportError):
+                    refused = isinstance(error, errors.DisagreementError) and not self.was_met
+                    self.run_folder.close(was_heard=audit.messages > 0 and not refused)
+                    self.reporter.end(_ended_by(error))
+                    raise
+                outcome = self._leave_with_result(done, error)
             self.reporter.end(Ended("done", outcome.converged) if outcome.fit is None else outcome.fit.result.ended)
             return outcome
 
-    def _connect(self, on_sent: Callable[[Sent], None]) -> Endpoint:
-        """This site's end of its links, from the journal if there is one. ``on_sent`` hears of a message before it."""
+    def _audit(self) -> AuditWriter:
+        site, own, modes = self.site, self.own, (self.site.settings.asked.privacy, self.site.settings.partition)
+        facts = site.name, site.run_and_batch, own.n_features, own.n_samples, *modes
+        return AuditWriter(site.out.audit, *facts, site.out.audit_bytes)
+
+    def _say_that_it_has_finished(self, done: Outcome) -> None:
+        """Call the neighbours, and wait some seconds for their calls: one may still wait for this site's farewell."""
+        if self.site.batch is not None:
+            # Peers that stay tell it by the batch that they are in.
+            return
+        try:
+            with self._audit() as audit:
+                self._connect(audit.record, FINISHED, done.n_lost).close()
+        except (errors.EigenmeshError, OSError) as error:
+            logger.info("neighbours were not told that this site has finished: %s", error)
+
+    def _leave_with_result(self, done: Outcome, error: errors.TransportError) -> Outcome:
+        """End a process that has only helped others, because these are not there, or it cannot help them."""
+        logger.warning("the result is written, but neighbours may still need this site: %s", error)
+        if isinstance(error, errors.CannotResumeError):
+            self.run_folder.remove()
+            return done
+        return replace(done, owed=tuple(self.site.neighbours))
+
+    def _connect(self, on_sent: Callable[[Sent], None], left: str = "", n_lost: int = 0) -> Endpoint:
+        """This site's end of its links, from the journal if there is one. ``on_sent`` hears of a message before it.
+
+        A site that has ``left`` only says so, see ``Endpoint``.
+        """
         site, settings, manifest = self.site, self.site.settings, self.manifest
         largest = settings.largest_message(self.own.n_samples if self.by_columns else self.own.n_features)
         setup = Setup(
@@ -177,13 +214,14 @@ class Peer:
             site.edges,
             frozenset(site.called),
             Run(manifest.run_id, manifest.text, largest, _compare, _batches_to),
-            CertificateKeyring(self.credentials, RevocationList(site.tls.ca).is_revoked, site.fingerprints),
+            self.keyring,
             patience_s=settings.patience_s,
             join_s=settings.join_s,
             # A neighbour that is alive may itself be waiting for one that has not joined yet.
             round_s=settings.round_s + settings.join_s,
             on_loss=settings.on_loss,
             masked=settings.masked,
+            has_result=self.done is not None,
         )
         return Endpoint(
             setup,
@@ -191,6 +229,8 @@ class Peer:
             routes_of(site),
             listen=None if site.listen is None else str(site.listen),
             journal=site.out.journal,
+            left=left,
+            n_lost=n_lost,
             on_sent=on_sent,
             supervisor=self.supervisor,
         )
@@ -235,6 +275,7 @@ class Peer:
             endpoint.stop(f"its disk is full. {START_AGAIN}" if full else reason, parks=full)
             raise
         finally:
+            self.was_met = any(link.agreed for link in endpoint.machine.epoch.links.values())
             endpoint.close()
 
     def _fit(self, transport: TlsTransport, view: Membership, start: np.ndarray | None) -> Outcome:

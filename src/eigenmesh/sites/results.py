@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,11 @@ from eigenmesh.errors import InputError, ParkedError, UnreadableFileError, file_
 from eigenmesh.fitting import Fit, Forecast, fit_numbers, model_of
 from eigenmesh.model import Model, read_model, write_model
 from eigenmesh.protocol.membership import Membership
+from eigenmesh.protocol.setup import RESULT, read_statement
 from eigenmesh.sites.network_file import Manifest
 from eigenmesh.sites.site import OutFolder, Site
-from eigenmesh.transports.tls.journal import has_rounds, wipe
+from eigenmesh.transports.tls import CertificateKeyring
+from eigenmesh.transports.tls.journal import forget_masked, wipe
 
 # The folder from which a run can be resumed at one site: its journal, and a fingerprint of the site's data.
 #
@@ -43,7 +45,7 @@ class RunFolder:
     """The folder ``out.resume`` of one run. Each run has its own, so that an old run never blocks the next.
 
     ``fingerprint``, as JSON, identifies the site's data. It is kept here to detect changes, and is never sent. The data
-    may change until the first number of this site is in the journal, or may have been sent.
+    may change until the first number of this site may have been sent.
     """
 
     def __init__(self, out: OutFolder, fingerprint: str) -> None:
@@ -61,11 +63,13 @@ class RunFolder:
             self._is_new = not self.has_journal
             if not (known.exists() and known.read_text() == self.fingerprint):
                 self._require_unused()
-                if (self.path / SENT).exists() or any(map(has_rounds, self.path.glob("journal"))):
+                if (self.path / SENT).exists():
                     changed = f"this site's data have changed since {self.path} was made"
                     over = "or start over at all sites: give the run another name, or use eigenmesh site run --fresh."
                     raise InputError(f"{changed}; restore the data, {over}")
                 self.path.mkdir(mode=0o700, exist_ok=True)
+                for journal in self.path.glob("journal"):
+                    forget_masked(journal)
                 save_text(known, self.fingerprint)
 
     def note_sent(self) -> None:
@@ -123,9 +127,9 @@ class PutOffError(Exception):
 class Outcome:
     """How a run ended at this site. ``missing`` are the sites that were lost.
 
-    ``fit`` is None if an earlier start of the run wrote the result. Neighbours in ``owed`` may not have received all
-    messages yet, so the journal is kept for them. ``put_off`` is the reason why a batch of a followed run does not
-    count yet.
+    ``fit`` is None if an earlier start of the run wrote the result, and ``n_lost`` says how many links were lost before
+    that. Neighbours in ``owed`` may not have received all messages yet, so the journal is kept for them. ``put_off`` is
+    the reason why a batch of a followed run does not count yet.
     """
 
     fit: Fit | None
@@ -135,11 +139,16 @@ class Outcome:
     converged: bool
     owed: tuple[str, ...] = ()
     put_off: str = ""
+    n_lost: int = 0
 
 
 def result_digest(fit: Fit) -> str:
     """The SHA-256 that all members sign: of components, variances and bounds, as little-endian float64."""
-    parts = (fit.result.components, fit.result.explained_variance, fit.result.certificate.error_bounds)
+    result = fit.result
+    return _digest_of(result.components, result.explained_variance, result.certificate.error_bounds)
+
+
+def _digest_of(*parts: Any) -> str:
     return hashlib.sha256(b"".join(np.ascontiguousarray(part, "<f8").tobytes() for part in parts)).hexdigest()
 
 
@@ -201,7 +210,8 @@ class ResultFiles:
         """Write the model and the scores, and last the numbers, which mark the run as done."""
         out, run_id = self.site.out, self.manifest.run_id.hex()
         about = {**self._about(view, signed), "n_samples": fit.moments.n_samples, "result_sha256": result_digest(fit)}
-        model = model_of(fit, run_id=run_id, whole=not view.missing)
+        read_with = self.site.data.table.remembered
+        model = replace(model_of(fit, run_id=run_id, whole=not view.missing), read_with=read_with)
         write_model(out.result, model)
         self._write_scores(model, table)
         save_json(out.numbers, {**fit_numbers(fit, about), "privacy": privacy_numbers(self.site, fit, view)})
@@ -229,32 +239,62 @@ class ResultFiles:
         except UnreadableFileError:
             return False
 
-    def written_before(self) -> Outcome | None:
-        """The result of this run, if it is already written and no neighbour can still need messages of this site."""
+    def written_before(self, keyring: CertificateKeyring) -> Outcome | None:
+        """The result of this run, if it is already written. A damaged one is an error, unless there is a journal.
+
+        It may have been taken from another site: the signatures of all members, checked with ``keyring``, prove it.
+        """
         out = self.site.out
-        # With a journal, take part again: neighbours may still need messages, which are sent again from the journal.
-        if self.folder.has_journal or not (out.numbers.exists() or self._has_model()):
+        if not (out.numbers.exists() or self._has_model()):
             return None
         try:
             numbers = json.loads(out.numbers.read_text(encoding="utf-8"))
             if numbers["run_id"] != self.manifest.run_id.hex():
                 return None
             members, missing = tuple(numbers["sites"]), tuple(numbers["lost_sites"])
-            put_off = str(numbers.get("put_off", ""))
-            written = () if put_off else self._written
-            done = Outcome(None, members, missing, written, bool(numbers["converged"]), put_off=put_off)
-            if numbers["own_data"] != json.loads(self.folder.fingerprint):
+            put_off, taken = str(numbers.get("put_off", "")), numbers["site"] != self.site.name
+            written = () if put_off else (out.result, out.numbers) if taken else self._written
+            converged, n_lost = bool(numbers["converged"]), len(numbers["lost_links"])
+            done = Outcome(None, members, missing, written, converged, put_off=put_off, n_lost=n_lost)
+            if not taken and numbers["own_data"] != json.loads(self.folder.fingerprint):
                 fix = "give the run another name at all sites, or choose another out.folder."
                 changed = f"the data of run {self.site.run!r} have changed since {out.numbers} was written"
                 raise InputError(f"{changed}; {fix}")
-            if not put_off and read_model(out.result).run_id != self.manifest.run_id.hex():
+            model = None if put_off else read_model(out.result)
+            if model is not None and model.run_id != self.manifest.run_id.hex():
                 raise UnreadableFileError(f"{out.result} and {out.numbers} belong to different runs.")
+            if taken:
+                self._require_signed(numbers, model, keyring)
         except (UnreadableFileError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            if self.folder.has_journal:
+                # It is made again from there.
+                return None
             if isinstance(error, InputError):
                 raise
-            fix = "Restore both files from a backup, or start over at all sites: eigenmesh site run --fresh."
+            fix = self._how_to_get_it_back()
             raise UnreadableFileError(f"the result of this run was written, but is damaged: {error} {fix}") from error
         return done
+
+    def _how_to_get_it_back(self) -> str:
+        over = "or start over at all sites: eigenmesh site run --fresh."
+        if self.site.settings.partition == "features":
+            return f"Restore both files from a backup, {over}"
+        out = self.site.out
+        both = f"Copy {out.result.name} and {out.numbers.name} from any other site of this run into {out.folder}"
+        return f"{both} (own_data may be taken out of {out.numbers.name} first), restore them from a backup, {over}"
+
+    def _require_signed(self, numbers: dict[str, Any], model: Model | None, keyring: CertificateKeyring) -> None:
+        """Raise unless all members, this site included, have signed the result that was taken from one of them."""
+        digest, members = numbers["result_sha256"], list(numbers["sites"])
+        for member in members:
+            statement = read_statement(numbers["signatures"][member], keyring, self.manifest.run_id)
+            if (statement.kind, statement.site, statement.content[1]) != (RESULT, member, digest):
+                raise UnreadableFileError(f"{member} has not signed it.")
+        bounds = numbers["error_bounds"]
+        if model is None or self.site.name not in members:
+            raise UnreadableFileError(f"it is not a result of {self.site.name}.")
+        if _digest_of(model.components, model.explained_variance, bounds) != digest:
+            raise UnreadableFileError(f"{self.site.out.result} is not the result that the sites have signed.")
 
 
 # Disk space at a site: how much a run writes, and how a full disk parks the run.

@@ -4,7 +4,7 @@ from eigenmesh.transports.base import Links, Transport
 from eigenmesh.transports.registry import TRANSPORTS, transport_by_name, transport_kind
 from eigenmesh.transports.threads import run_threads
 
-__all__ = ["TRANSPORTS", "Links", "Transport", "run_threads", "transport_by_name", "transport_kind"]
+__all__ = ["TRANSPORTS", "Links", "Transport", "run_threads"]
 
 
 def __dir__() -> list[str]:

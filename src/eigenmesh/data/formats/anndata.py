@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import numpy as np
 from eigenmesh.atomic_write import replacing
 from eigenmesh.data.block import MatrixColumns, Table, as_weights, require_distinct_ids, table_of
 from eigenmesh.data.formats.hdf5 import NamedArray, dense_rows, open_hdf5, sparse_rows
-from eigenmesh.data.source import Column, Source, TableOptions
+from eigenmesh.data.source import Source, as_source
+from eigenmesh.data.table_options import TableOptions
 from eigenmesh.errors import DataError, UnreadableFileError
 from eigenmesh.model import Model
 from eigenmesh.words import listed
@@ -40,16 +42,59 @@ def read_anndata(content: Any, file: Path, options: TableOptions) -> Table:
     source = _matrix(content["X"] if options.layer is None else layers[options.layer], tuple(genes.tolist()), file)
     if source.shape != (len(ids), len(genes)):
         raise UnreadableFileError(f"{file} has {source.shape} numbers for {len(ids)} obs and {len(genes)} var.")
-    plain = replace(options, id_column=None, label_column=None, weight_column=None)
-    table = table_of(MatrixColumns(source, str(file)), plain, str(file))
-    own, labels, weights = [
-        None if name is None else _column(content["obs"], name, file)
-        for name in (options.id_column, options.label_column, options.weight_column)
-    ]
+    obs = content["obs"]
+    columns = {name: partial(_values, obs[name]) for name in obs if name != obs.attrs["_index"]}
+    return _of_cells(source, ids, columns, options, str(file))
+
+
+def cells_of(adata: Any, options: TableOptions, where: str) -> Table:
+    """The same for an AnnData object; X of one that is backed by a file is read on request."""
+    genes, obs = tuple(map(str, adata.var_names)), adata.obs
+    if options.layer is not None and options.layer not in adata.layers:
+        raise DataError(f"{where} has no layer {options.layer!r}; it has {listed(sorted(adata.layers)) or 'none'}.")
+    matrix = adata.layers[options.layer] if options.layer is not None else None
+    if matrix is not None:
+        source = as_source(matrix, where, genes)
+    elif getattr(adata, "isbacked", False):
+        if adata.is_view:
+            raise DataError(f"{where} is a view of a file; give adata.to_memory(), or the whole of it.")
+        source = _matrix(open_hdf5(Path(adata.filename))["X"], genes, Path(adata.filename))
+    elif adata.X is None:
+        raise DataError(f"{where} has no X; give layer={(sorted(adata.layers) or ['..'])[0]!r}.")
+    else:
+        source = as_source(adata.X, where, genes)
+    columns = {str(name): partial(_obs, obs, name) for name in obs.columns}
+    ids = np.asarray(adata.obs_names.astype(str), dtype=np.str_)
+    return _of_cells(source, ids, columns, options, where)
+
+
+def _obs(obs: Any, name: str) -> np.ndarray:
+    return np.asarray(obs[name].to_numpy())
+
+
+def _of_cells(
+    source: Source, ids: np.ndarray, obs: Mapping[str, Callable[[], np.ndarray]], options: TableOptions, where: str
+) -> Table:
+    """Table of cells by genes, whose ids, labels and weights are columns of ``obs``, each read on request."""
+    if options.categories and "categories" not in options.recalled:
+        raise DataError(f"{where} has numbers of genes; leave categories out.")
+    plain = replace(options, id_column=None, label_column=None, weight_column=None, categories={})
+    table = table_of(MatrixColumns(source, where), plain, where)
+    found = dict.fromkeys(("id_column", "label_column", "weight_column"), None)
+    for role in found:
+        name = next(iter(options.found_in(role, list(obs), 0)), None)
+        if name is not None and name not in obs:
+            raise DataError(f"{where} has no column {name!r} in obs; it has {listed(sorted(obs)) or 'none'}.")
+        found[role] = None if name is None else obs[str(name)]()
+
+    def place(role: str) -> Callable[[int], str]:
+        return lambda row: f"obs[{getattr(options, role)!r}] of {where}, row {row},"
+
+    own, labels, weights = found.values()
     if own is not None:
-        require_distinct_ids(own.tolist(), lambda row: f"obs[{options.id_column!r}] of {file}, row {row},")
+        require_distinct_ids(own.tolist(), place("id_column"))
     if weights is not None:
-        weights = as_weights(weights, lambda row: f"obs[{options.weight_column!r}] of {file}, row {row},")
+        weights = as_weights(weights, place("weight_column"))
     return replace(table, ids=ids if own is None else own, labels=labels, weights=weights)
 
 
@@ -83,13 +128,6 @@ def index_of(frame: Any, file: Path, what: str) -> np.ndarray:
         fix = f"make them unique with adata.{what}_names_make_unique()"
         raise DataError(f"{file} has {twice!r} twice in {what}; {fix}.")
     return names
-
-
-def _column(obs: Any, name: Column, file: Path) -> np.ndarray:
-    columns = sorted(column for column in obs if column != obs.attrs["_index"])
-    if name not in columns:
-        raise DataError(f"{file} has no column {name!r} in obs; it has {listed(columns) or 'none'}.")
-    return _values(obs[name])
 
 
 def _values(item: Any) -> np.ndarray:

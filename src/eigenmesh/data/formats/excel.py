@@ -13,7 +13,7 @@ from typing import Any
 from eigenmesh.data.block import Table, table_of
 from eigenmesh.data.formats.text import SAMPLED_LINES
 from eigenmesh.data.formats.text_fields import FieldColumns, Numbers, header_of
-from eigenmesh.data.source import TableOptions
+from eigenmesh.data.table_options import TableOptions
 from eigenmesh.errors import DataError, UnreadableFileError, import_extra
 from eigenmesh.words import listed
 

@@ -10,7 +10,8 @@ import numpy as np
 import scipy.sparse
 
 from eigenmesh.data.block import MatrixColumns, Table, table_of
-from eigenmesh.data.source import Samples, StoredRows, TableOptions
+from eigenmesh.data.source import Samples, StoredRows
+from eigenmesh.data.table_options import TableOptions
 from eigenmesh.errors import UnreadableFileError, import_extra
 from eigenmesh.words import listed
 

@@ -11,7 +11,8 @@ import numpy as np
 import scipy.sparse
 
 from eigenmesh.data.block import MatrixColumns, Table, table_of
-from eigenmesh.data.source import Samples, TableOptions, as_source
+from eigenmesh.data.source import Samples, as_source
+from eigenmesh.data.table_options import TableOptions
 from eigenmesh.errors import UnreadableFileError
 from eigenmesh.model import is_model
 

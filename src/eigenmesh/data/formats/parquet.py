@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from eigenmesh.data.block import Table, table_of
-from eigenmesh.data.source import FrameColumns, StoredRows, TableOptions, require_distinct, row_label
+from eigenmesh.data.source import FrameColumns, StoredRows
+from eigenmesh.data.table_options import TableOptions, require_distinct, row_label
 from eigenmesh.errors import DataError, UnreadableFileError, import_extra
 
 

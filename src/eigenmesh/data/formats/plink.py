@@ -14,8 +14,8 @@ import numpy as np
 
 from eigenmesh.atomic_write import save_text
 from eigenmesh.data.block import MatrixColumns, Table, table_of
-from eigenmesh.data.source import TableOptions
 from eigenmesh.data.split import Rows
+from eigenmesh.data.table_options import TableOptions
 from eigenmesh.errors import DataError, UnreadableFileError, import_extra, warn_user
 from eigenmesh.model import Model
 from eigenmesh.words import listed

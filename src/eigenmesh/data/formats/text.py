@@ -19,7 +19,7 @@ import numpy as np
 
 from eigenmesh.data.block import Table, table_of
 from eigenmesh.data.formats.text_fields import WITH_COMMA, FieldColumns, Numbers, header_of
-from eigenmesh.data.source import TableOptions
+from eigenmesh.data.table_options import TableOptions
 from eigenmesh.errors import UnreadableFileError
 
 DELIMITERS = (",", ";", "\t", "|", " ")

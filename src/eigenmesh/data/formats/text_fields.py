@@ -16,7 +16,8 @@ import numpy as np
 
 from eigenmesh.data.block import MISSING_WORDS
 from eigenmesh.data.cures import Unusable, cure_of, in_python
-from eigenmesh.data.source import MatrixSource, TableOptions, column_label
+from eigenmesh.data.source import MatrixSource
+from eigenmesh.data.table_options import TableOptions, column_label
 from eigenmesh.errors import DataError, UnreadableFileError, warn_user
 from eigenmesh.words import listed
 

@@ -12,8 +12,8 @@ from eigenmesh.data.block import Table
 from eigenmesh.data.formats.anndata import read_anndata
 from eigenmesh.data.formats.hdf5 import NamedArray
 from eigenmesh.data.formats.plink import MISSING, Variant, checked_samples, checked_variants, genotype_table
-from eigenmesh.data.source import TableOptions
 from eigenmesh.data.split import Rows
+from eigenmesh.data.table_options import TableOptions
 from eigenmesh.errors import UnreadableFileError, import_extra
 
 CALLS = "call_genotype"

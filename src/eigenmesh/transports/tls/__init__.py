@@ -4,9 +4,3 @@ from eigenmesh.transports.tls.connection import Credentials
 from eigenmesh.transports.tls.dialling import HttpProxy, Routes, Via
 from eigenmesh.transports.tls.keyring import CertificateKeyring
 from eigenmesh.transports.tls.transport import Endpoint, TlsTransport
-
-__all__ = ["CertificateKeyring", "Credentials", "Endpoint", "HttpProxy", "Routes", "TlsTransport", "Via"]
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -23,10 +23,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from eigenmesh.atomic_write import lock, sync_folder
+from eigenmesh.atomic_write import lock, sync_folder, write_atomically
 from eigenmesh.errors import CannotResumeError, InputError, UnreadableFileError, file_errors
 from eigenmesh.protocol.setup import Instance, Past
-from eigenmesh.protocol.wire import JournalRecord, Mark, record, scan
+from eigenmesh.protocol.wire import RECORD_BYTES, JournalRecord, Mark, record, scan
 from eigenmesh.transports.tls.connection import Supervisor
 
 # Reads, writes and locks the file of a journal, on systems with and without POSIX calls.
@@ -91,6 +91,11 @@ FLUSH_EVERY_S, FLUSH_BYTES = 0.1, 8 << 20
 START_OVER = "start over at all sites: give the run another name there."
 
 
+def new_identity() -> str:
+    """The identity of a journal; the time comes first, so that all sites can see which of two journals is newer."""
+    return f"{time.time_ns():016x}{secrets.token_hex(8)}"
+
+
 class Journal:
     """The journal of one site in one run.
 
@@ -138,8 +143,7 @@ class Journal:
         if known is None:
             if size:
                 os.ftruncate(self._file, 0)
-            # The time comes first, so that all sites can see which of two journals is newer.
-            identity, secret = f"{time.time_ns():016x}{secrets.token_hex(8)}", secrets.token_hex(32)
+            identity, secret = new_identity(), secrets.token_hex(32)
             data = json.dumps({**head, IDENTITY: identity, SECRET: secret}, sort_keys=True).encode()
             parts = [MAGIC, _HEAD.pack(0, len(data), zlib.crc32(data)), data]
         else:
@@ -248,8 +252,7 @@ def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> tuple[
     start = len(MAGIC) + _HEAD.size
     first = read(file, start, 0)
     if not first.startswith(MAGIC[: len(first)]):
-        fix = "move it away, or use another folder"
-        raise UnreadableFileError(f"{path} is not a journal that this eigenmesh can read; {fix}.")
+        raise CannotResumeError(f"{path} is damaged, or not a journal that this eigenmesh can read; {START_OVER}")
     if len(first) < start:
         return None
     synced, length, checksum = _HEAD.unpack_from(first, len(MAGIC))
@@ -257,7 +260,7 @@ def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> tuple[
     if zlib.crc32(data) != checksum:
         if start + length >= size and not synced:
             return None
-        raise UnreadableFileError(f"the head of journal {path} is damaged; {START_OVER}")
+        raise CannotResumeError(f"the head of journal {path} is damaged; {START_OVER}")
     theirs: dict[str, Any] = json.loads(data)
     identity, secret = str(theirs.pop(IDENTITY, "")), str(theirs.pop(SECRET, ""))
     differing = sorted(key for key in head.keys() | theirs.keys() if head.get(key) != theirs.get(key))
@@ -267,13 +270,22 @@ def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> tuple[
     return int(start + length), int(synced), identity, secret
 
 
-def has_rounds(path: Path) -> bool:
-    """Whether a journal, of any run, holds anything but starts and statements; unreadable records count, too."""
-    with path.open("rb") as file:
-        first = file.read(len(MAGIC) + _HEAD.size)
-        if len(first) < len(MAGIC) + _HEAD.size:
-            return False
-        start = len(first) + _HEAD.unpack_from(first, len(MAGIC))[1]
-        size = os.fstat(file.fileno()).st_size
-        entries, end = scan(lambda offset, length: read(file.fileno(), length, offset), start, size)
-        return end < size or any(entry.mark not in (Mark.START, Mark.STATEMENT) for entry in entries)
+def forget_masked(path: Path) -> None:
+    """Take what this site has masked out of a journal, of which nothing was sent, so that other numbers may be masked.
+
+    A journal that is damaged is left as it is.
+    """
+    content = path.read_bytes()
+    if len(content) < len(MAGIC) + _HEAD.size:
+        return
+    synced, length, _ = _HEAD.unpack_from(content, len(MAGIC))
+    start = len(MAGIC) + _HEAD.size + length
+    entries, end = scan(lambda offset, size: content[offset : offset + size], start, len(content))
+    if end < synced or all(entry.mark is not Mark.MASKED for entry in entries):
+        return
+    kept = [
+        content[one.offset - RECORD_BYTES : one.offset + one.length] for one in entries if one.mark is not Mark.MASKED
+    ]
+    changed = bytearray(content[:start] + b"".join(kept))
+    struct.pack_into("<Q", changed, len(MAGIC), len(changed))
+    write_atomically(path, lambda file: file.write(changed))

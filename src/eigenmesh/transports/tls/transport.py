@@ -21,17 +21,17 @@ from typing import Any, ClassVar, NamedTuple
 
 from eigenmesh import arrays as ea
 from eigenmesh import protocol as ep
-from eigenmesh.errors import EigenmeshError, InputError, MembersChangedError, TransportError
+from eigenmesh.errors import CannotResumeError, EigenmeshError, InputError, MembersChangedError, TransportError
 from eigenmesh.events import NeighbourStatus
 from eigenmesh.masking import Masks
 from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.rounds import JournalledMasks
-from eigenmesh.protocol.setup import Instance, Past
+from eigenmesh.protocol.setup import DAMAGED, FINISHED, Instance, Past
 from eigenmesh.transports.base import Arrays, Links, Transport, in_library_of
 from eigenmesh.transports.tls.connection import ConnectionThread, Credentials, Supervisor
 from eigenmesh.transports.tls.dialling import Dialler, Routes
-from eigenmesh.transports.tls.journal import Journal
+from eigenmesh.transports.tls.journal import Journal, new_identity
 
 logger = logging.getLogger("eigenmesh.transports.tls")
 
@@ -51,7 +51,10 @@ class Endpoint:
     credentials : this site's key and X.509 certificate, and the certificate authority.
     routes : how this site reaches the neighbours that it calls, and those that it meets at a relay.
     listen : ``host:port`` at which the other neighbours call this site.
-    journal : file for received messages, from which a killed site resumes.
+    journal : file for received messages, from which a killed site resumes. One that cannot be used is left alone: the
+        neighbours are told that this site cannot resume, and every request raises CannotResumeError.
+    left : how the site has left, if this process only tells its neighbours so; see ``eigenmesh.protocol.setup``.
+    n_lost : how many links were lost before the result of such a site.
     on_sent : called with every message before it is sent. If it raises, no numbers are sent and the run is parked.
     supervisor : of all threads and tasks of the run at this site. The first that ends with an exception ends the run.
 
@@ -69,6 +72,8 @@ class Endpoint:
         *,
         listen: str | None,
         journal: Path | None = None,
+        left: str = "",
+        n_lost: int = 0,
         on_sent: Callable[[ev.Sent], None] | None = None,
         supervisor: Supervisor | None = None,
     ) -> None:
@@ -85,10 +90,16 @@ class Endpoint:
         self._supervisor.on_failure = self._broken
         self._closed = False
         self._streams: ConnectionThread | None = None
-        self._journal = None if journal is None else self._open_journal(journal)
+        self._journal: Journal | None = None
         # Without a journal there is no past.
-        new = Past(Instance(secrets.token_hex(16), 1, ""), secret=secrets.token_hex(32))
-        past = new if self._journal is None else self._journal.past
+        alone = Instance(new_identity(), 1, secrets.token_hex(8))
+        past = Past(alone, secret=secrets.token_hex(32), left=left, n_lost=n_lost)
+        if journal is not None and not left:
+            try:
+                self._journal = self._open_journal(journal)
+                past = self._journal.past
+            except CannotResumeError as error:
+                past = past._replace(left=FINISHED if setup.has_result else DAMAGED, why=str(error))
         try:
             self._records = len(past.entries)
             self.machine = ep.SiteMachine(setup, past, random.Random(secrets.randbits(64)), time.monotonic())
