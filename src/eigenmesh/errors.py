@@ -60,25 +60,44 @@ __all__ = [
 
 
 class EigenmeshError(Exception):
-    """Base of every error raised on purpose; ``exit_status`` is that of a command that it ends."""
+    """Base of every error raised on purpose.
+
+    ``exit_status`` is that of a command that it ends. ``told`` is what other sites may know of it: the message itself
+    may reveal data or paths.
+    """
 
     exit_status: ClassVar[int] = 2
+    told: ClassVar[str] = "it has failed"
 
 
 class InputError(EigenmeshError, ValueError):
     """An invalid value."""
 
+    told = "its settings do not fit"
+
 
 class DataError(InputError):
     """Invalid samples."""
+
+    told = "its data cannot be used"
+
+
+class MissingEntriesError(DataError):
+    """Samples with missing or infinite entries."""
+
+    told = "its data have missing entries"
 
 
 class RangeError(DataError):
     """Values are beyond the range that was agreed for their column."""
 
+    told = "its data are beyond the range that was agreed"
+
 
 class TooFewSamplesError(InputError):
     """Too few samples for the requested components."""
+
+    told = "there are too few samples"
 
 
 class GraphError(InputError):
@@ -105,6 +124,8 @@ class DisagreementError(InputError):
 
 class UnreadableFileError(EigenmeshError, OSError):
     """A file that is missing, broken or of a kind that eigenmesh does not read."""
+
+    told = "a file of it cannot be read or written"
 
 
 class TransportError(EigenmeshError, ConnectionError):

@@ -491,7 +491,9 @@ class OfSites:
         "With fewer samples at all sites together, the run ends after counting them, before anything else is sent.",
         default=0,
     )
-    min_samples_per_site: int = of_sites([whole(0)], "A site with fewer samples does not take part.", default=0)
+    min_samples_per_site: int = of_sites(
+        [whole(0)], "A site with fewer samples does not take part; lower it only on purpose.", default=10
+    )
     on_loss: OnLoss = of_sites(
         [named("on_loss", get_args(OnLoss))],
         "When a site is lost, the run waits to be resumed, ends for all, or continues without that site.",

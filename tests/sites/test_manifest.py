@@ -62,7 +62,7 @@ CHANGES = [
     ({"on_loss": "abort"}, ['on_loss: "wait" here, "abort" there']),
     ({"privacy": "open"}, ['privacy: "masked" here, "open" there', 'masks: "all pairs" here, none there']),
     ({"min_samples": 9}, ["min_samples: 0 here, 9 there"]),
-    ({"min_samples_per_site": 9}, ["min_samples_per_site: 0 here, 9 there"]),
+    ({"min_samples_per_site": 9}, ["min_samples_per_site: 10 here, 9 there"]),
     ({"partition": "features"}, ['partition: "samples" here, "features" there']),
 ]
 NAMED = {name for change, _ in CHANGES for name in change} | {"min_new_samples"}

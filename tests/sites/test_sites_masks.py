@@ -63,17 +63,18 @@ def test_what_cannot_be_masked_is_refused_by_name(write_network, line, what):
 
 def test_the_terms_of_a_run_are_looked_at_before_anybody_is_called(mesh):
     site = read_site(mesh / "oslo" / "site.toml")
-    require_terms(site, 5)
-    with pytest.raises(DataError, match="oslo has 5 samples, fewer than min_samples_per_site = 6"):
-        require_terms(replace(site, settings=replace(site.settings, min_samples_per_site=6)), 5)
+    require_terms(site, 10)
+    with pytest.raises(DataError, match="oslo has 9 samples, fewer than min_samples_per_site = 10"):
+        require_terms(site, 9)
+    require_terms(replace(site, settings=replace(site.settings, min_samples_per_site=5)), 5)
     with pytest.raises(InputError, match=r"needs \[fingerprints\], because without them the authority"):
-        require_terms(replace(site, fingerprints={}), 5)
+        require_terms(replace(site, fingerprints={}), 10)
     leaving = replace(site, settings=replace(site.settings, on_loss="continue"))
     with pytest.raises(InputError, match="Each site must agree to that first"):
-        require_terms(leaving, 5)
-    require_terms(replace(leaving, agrees_to_continue=True), 5)
+        require_terms(leaving, 10)
+    require_terms(replace(leaving, agrees_to_continue=True), 10)
     seen = replace(leaving.settings, asked=replace(leaving.settings.asked, privacy="open"))
-    require_terms(replace(leaving, settings=seen, fingerprints={}), 5)
+    require_terms(replace(leaving, settings=seen, fingerprints={}), 10)
 
 
 @pytest.fixture

@@ -270,7 +270,7 @@ def test_columns_in_another_order_are_refused_by_name(tmp_path, parts):
     [
         ("scale = false", "scale = true", "scale: true here, false there"),
         ("tol = .*", "tol = 1e-4", "tol: 0.0001 here, 1e-09 there"),
-        ("min_samples_per_site = 0", "min_samples_per_site = 3", "min_samples_per_site: 3 here, 0 there"),
+        ("min_samples_per_site = 10", "min_samples_per_site = 3", "min_samples_per_site: 3 here, 10 there"),
     ],
     ids=["scale", "tol", "min_samples_per_site"],
 )

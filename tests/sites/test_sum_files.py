@@ -269,7 +269,7 @@ def test_the_page_of_the_reviewer_shows_what_is_in_the_file(ready, tmp_path):
 def test_the_body_of_a_sum_is_random_to_everyone(tmp_path):
     """Bytes of many columns of zeros, by a chi-square test, and bits of one word with many keys."""
     names = tuple(f"c{number}" for number in range(90))
-    files = Files(tmp_path, {name: np.zeros((2, 1)) for name in SITES[:3]})
+    files = Files(tmp_path, {name: np.zeros((2, 1)) for name in SITES[:3]}, "min_samples_per_site = 0\n")
     part = np.tile([[0.0], [1.0]], 90)
     for name in files.parts:
         files.write(name, part, names)
@@ -289,7 +289,7 @@ def test_the_total_does_not_depend_on_how_samples_are_spread_over_sites(tmp_path
     for number, sizes in enumerate(([80, 160], [43, 150], [100, 103])):
         root = tmp_path / str(number)
         root.mkdir()
-        files = Files(root, dict(zip(SITES, np.split(rows, sizes), strict=False)))
+        files = Files(root, dict(zip(SITES, np.split(rows, sizes), strict=False)), "min_samples_per_site = 0\n")
         for name, part in files.parts.items():
             files.write(name, part, NAMES[:5])
         files.all_keys()

@@ -8,15 +8,16 @@ import math
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
+from eigenmesh.atomic_write import require_writable
 from eigenmesh.cli.messages import Messages
-from eigenmesh.cli.options import AsJson, SiteFile, argument
+from eigenmesh.cli.options import AsJson, SiteFile, argument, option
 from eigenmesh.cli.process import BAD_INPUT, BROKEN_CHAIN
-from eigenmesh.errors import import_extra
+from eigenmesh.errors import InputError, import_extra
 from eigenmesh.events import NeighbourStatus
 from eigenmesh.masking import known_of_all
 from eigenmesh.report.tables import facts_table, new_table
@@ -25,6 +26,11 @@ from eigenmesh.sites.audit import Chain, Count, RunSummary, summary
 from eigenmesh.sites.status import Status, health, plain_values, read_status
 from eigenmesh.words import one_line, readable_bytes
 
+if TYPE_CHECKING:
+    from eigenmesh.sites.site import Site
+
+STATEMENT_HELP = "Write what this run would send, for the person who decides: this page, and the same as text."
+StatementPage = Annotated[Path | None, option(None, "FILE.html", STATEMENT_HELP, "--statement")]
 STYLES = {"ok": None, "note": "yellow", "problem": "bold red"}
 LONGEST_REASON = 300
 AuditFile = Annotated[Path, argument("FILE", "The audit.jsonl of a site.")]
@@ -32,19 +38,24 @@ AuditFile = Annotated[Path, argument("FILE", "The audit.jsonl of a site.")]
 MOST_SHAPES = 12
 
 
-def check(site: SiteFile, as_json: AsJson = False) -> None:
+def check(site: SiteFile, as_json: AsJson = False, statement: StatementPage = None) -> None:
     """Check everything that a run needs at this site, without starting it.
 
     It checks the settings; the certificates and their dates; whether the port is free; whether the neighbours that this
     site calls answer and accept its certificate; the samples, missing entries and constant columns; the out folder and
     its free space; and how much a run would send if all sites had samples like these. No sample or result is sent, and
-    no file is written. Exit status: 2 if there is a problem.
+    no file is written, unless **--statement** asks for it. Exit status: 2 if there is a problem.
+
+    With **--statement** the page for the person who decides is written, as HTML and next to it as text: what this run
+    would send, what others would learn, and the digest with which to approve it.
 
     Examples:
 
     - `eigenmesh site check site.toml`
 
     - `eigenmesh site check site.toml --json`
+
+    - `eigenmesh site check site.toml --statement statement.html`
     """
     import_extra("cryptography", "peers", "eigenmesh site check")
     from eigenmesh.sites.check import check as findings_of
@@ -53,6 +64,7 @@ def check(site: SiteFile, as_json: AsJson = False) -> None:
     described = read_site(site)
     with messages.waiting("checking"):
         findings = list(findings_of(described))
+    written = () if statement is None else _statement(described, statement)
     problems = sum(finding.verdict == "problem" for finding in findings)
     if as_json:
         found = {"site": described.name, "run": described.run, "findings": [asdict(one) for one in findings]}
@@ -64,8 +76,25 @@ def check(site: SiteFile, as_json: AsJson = False) -> None:
         messages.print(table)
         ready = f"{described.name} is ready: eigenmesh site {'run' if described.edges else 'key'} {site}"
         messages.print(f"Problems found: {problems}." if problems else ready)
+        for path in written:
+            messages.print(f"wrote {path}: for the person who decides; it stays here")
     if problems:
         raise typer.Exit(BAD_INPUT)
+
+
+def _statement(site: Site, path: Path) -> tuple[Path, ...]:
+    """Write what the run would send, for the person who decides."""
+    from eigenmesh.sites.approval import RunStatement
+    from eigenmesh.sites.network_file import Manifest
+    from eigenmesh.sites.site import read_samples
+
+    if path.suffix != ".html":
+        raise InputError(f"the statement {path} is a page; give a name that ends in .html.")
+    require_writable(path)
+    table = read_samples(site.data)
+    n_samples, n_features = map(int, table.source.shape)
+    manifest = Manifest.of(site, n_features, table.feature_names, n_samples)
+    return RunStatement.of(site, manifest, table.feature_names, (n_samples, n_features)).write(path)
 
 
 def status(site: SiteFile, as_json: AsJson = False) -> None:
@@ -201,7 +230,10 @@ def _intact(chain: Chain) -> str:
     follows = (
         f" The file continues {chain.follows}, whose last line has SHA-256 {chain.after}." if chain.follows else ""
     )
-    return f"{chain.lines:,} lines{broken}; the last line has SHA-256 {chain.head}.{follows}"
+    last = f"the last line has SHA-256 {chain.head}"
+    if chain.signed_by:
+        last += f" and is signed by the key with fingerprint {chain.signed_by}"
+    return f"{chain.lines:,} lines{broken}; {last}.{follows}"
 
 
 def _damage(chain: Chain, damaged: list[int]) -> list[str]:

@@ -15,7 +15,7 @@ from eigenmesh.arrays import Array, add_to_triangle, mirror, namespace, subtract
 from eigenmesh.data.block import Block, position_of
 from eigenmesh.data.samples import Partition, whole_count, whole_counts
 from eigenmesh.data.source import HOST, Place, Samples, chunk_bytes
-from eigenmesh.errors import DataError, InputError
+from eigenmesh.errors import DataError, InputError, MissingEntriesError
 from eigenmesh.words import listed, lookup
 
 # Prepare rows for products: centre, scale, weight, and fill in missing entries.
@@ -266,7 +266,8 @@ def not_finite(shards: Partition, position: int, start: int, piece: Samples, fir
     here = f"row {row}" if source == row else f"row {row} (row {source} of the data)"
     known = shards.blocks[position].place(row, column)
     where = f"{shards.node_label(position)}, {known or f'{here}, {shards.column_label(column)}'}"
-    return DataError(f'{where} is {"NaN" if np.isnan(value) else value}; drop or fill it, or pass missing="mean".')
+    what = "NaN" if np.isnan(value) else value
+    return MissingEntriesError(f'{where} is {what}; drop or fill it, or pass missing="mean".')
 
 
 def _weighed(values: Array, weights: Array | None, power: float = 1.0) -> Array:

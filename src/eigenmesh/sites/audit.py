@@ -4,6 +4,9 @@ A line of kind START begins a run, or continues one after a restart. It holds th
 reader can later compare the shapes of messages with it. All other lines are messages. Each line holds the SHA-256 of
 the line before it, in ``before``: a line that is changed, removed or inserted later breaks this chain.
 
+When a run ends, or is parked, the last line is of kind SIGNED: the site's key has signed the hash of the line before
+it, so a file that ends there was not written by somebody else.
+
 A file that has become too large is renamed. The next file begins with a line of kind ROTATED: the new name of the old
 file, its size, and the names of still older files that were deleted. The chain continues across files.
 """
@@ -20,25 +23,26 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from eigenmesh.atomic_write import lock, sync_folder
-from eigenmesh.errors import UnreadableFileError, file_errors
+from eigenmesh.errors import UnreadableFileError, file_errors, import_extra
 from eigenmesh.events import is_torn
 from eigenmesh.fitting import words_of_sum
 
 if TYPE_CHECKING:
     from eigenmesh.protocol.effects import Sent
+    from eigenmesh.transports.tls import CertificateKeyring
 
 
 # Reads and parses the lines of an audit file.
 
 
-START, DATA, ROTATED = "START", "DATA", "ROTATED"
+START, DATA, ROTATED, SIGNED = "START", "DATA", "ROTATED", "SIGNED"
 # What the line that starts a run says of it, the same in all starts of one run.
 FACTS = {"site": str, "run": str, "n_features": int, "n_samples": int, "privacy": str, "partition": str}
 # In the first line, in the place of the hash of a line before it.
@@ -82,6 +86,8 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
         dt.datetime.fromisoformat(entry["at"])
         if entry["kind"] == ROTATED:
             valid = isinstance(entry["file"], str) and isinstance(entry["deleted"], list)
+        elif entry["kind"] == SIGNED:
+            valid = all(isinstance(entry[name], str) for name in ("public_key", "signature", "before"))
         elif entry["kind"] == START:
             valid = all(isinstance(entry[name], kind) for name, kind in FACTS.items())
         else:
@@ -119,6 +125,8 @@ class AuditWriter:
         The settings of the run with these names.
     max_bytes : int, optional
         A new file begins after that many bytes.
+    keyring : CertificateKeyring, optional
+        Signs the last line.
     """
 
     def __init__(
@@ -131,7 +139,9 @@ class AuditWriter:
         privacy: str = "open",
         partition: str = "samples",
         max_bytes: int | None = None,
+        keyring: CertificateKeyring | None = None,
     ) -> None:
+        self._keyring: CertificateKeyring | None = None
         self.path, self.failure, self._max_bytes = path, "", max_bytes
         self._file = self._size = -1
         self.messages = self.bytes = 0
@@ -145,6 +155,7 @@ class AuditWriter:
                 torn, rotated = is_torn(path), self._open()
             self._append([*rotated, self._start], b"\n" if torn else b"")
             undo.pop_all()
+        self._keyring = keyring
 
     def record(self, sent: Sent) -> None:
         # Only the round and the hash differ from message to message, and they need no quoting. The rest is cached.
@@ -154,8 +165,13 @@ class AuditWriter:
         self.bytes += sent.bytes
 
     def close(self) -> None:
-        """Flush to the disk and close. May be called more than once."""
+        """Sign the last line, flush to the disk and close. May be called more than once."""
         if self._file >= 0:
+            if self._keyring is not None and not self.failure:
+                with suppress(UnreadableFileError), self._lock:
+                    signature = self._keyring.sign(_signed_bytes(self._before))
+                    facts = {"public_key": self._keyring.public_key, "signature": signature}
+                    self._append([_fields({"kind": SIGNED, **facts})])
             self.sync()
         with self._lock:
             if self._file >= 0:
@@ -269,6 +285,11 @@ def _date(second: int) -> str:
 def _message_fields(*values: Any) -> str:
     names = ("to", "kind", "epoch", "shapes", "dtypes", "bytes", "frame_bytes", "again")
     return _fields(dict(zip(names, values, strict=True)))
+
+
+def _signed_bytes(before: str) -> bytes:
+    """What the site's key signs: the hash of the line before."""
+    return f"eigenmesh audit\n{before}".encode()
 
 
 def _fields(content: dict[str, Any]) -> str:
@@ -399,7 +420,8 @@ class Chain:
 
     ``broken`` has the numbers of lines with another hash. ``head`` is the hash of the last line: somebody who has a
     copy of it can tell later whether lines were cut off the end. ``follows`` is the file that this one continues, and
-    ``after`` the hash of its last line. Both are empty if there is none.
+    ``after`` the hash of its last line. Both are empty if there is none. ``signed_by`` is the fingerprint of the key
+    that has signed the last line, if it is signed; lines whose signature is wrong count as broken.
     """
 
     lines: int = 0
@@ -407,6 +429,7 @@ class Chain:
     after: str = ""
     broken: list[int] = field(default_factory=list)
     head: str = NO_LINE
+    signed_by: str = ""
 
     def _add(self, line: bytes, entry: dict[str, Any] | None) -> None:
         self.lines += 1
@@ -416,7 +439,23 @@ class Chain:
         # A crash may leave a line that cannot be parsed. The hash in the next line covers it.
         if entry is not None and entry.get("before") != self.head:
             self.broken.append(self.lines)
+        self.signed_by = ""
+        if entry is not None and entry["kind"] == SIGNED:
+            self.signed_by = _signer_of(entry)
+            if not self.signed_by and self.lines not in self.broken:
+                self.broken.append(self.lines)
         self.head = hash_of(line)
+
+
+def _signer_of(entry: dict[str, Any]) -> str:
+    """The fingerprint of the key that has signed a line, or nothing if it has not."""
+    import_extra("cryptography", "peers", "checking the signature of an audit")
+    from eigenmesh.transports.tls.keyring import fingerprint_of_public_key, is_signed_by_pinned
+
+    public_key, signature = entry["public_key"], entry["signature"]
+    fingerprint = fingerprint_of_public_key(public_key)
+    is_signed = is_signed_by_pinned(fingerprint, public_key, _signed_bytes(entry["before"]), signature)
+    return fingerprint if is_signed else ""
 
 
 @dataclass
@@ -430,7 +469,7 @@ class AuditSummary:
     def _add(self, entry: dict[str, Any]) -> None:
         if entry["kind"] == START:
             self._start(entry)
-        elif entry["kind"] != ROTATED:
+        elif entry["kind"] not in (ROTATED, SIGNED):
             if not self.runs:
                 self.runs.append(RunSummary(first=entry["at"]))
             self.runs[-1].last = entry["at"]

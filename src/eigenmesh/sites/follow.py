@@ -429,6 +429,8 @@ def _site(path: Path) -> Site:
     if site.settings.on_loss != "wait":
         why = "a lost site is expected back; name one that goes for good in [leaves]"
         raise InputError(f'{path}: --follow needs on_loss = "wait": {why}.')
+    if site.approve:
+        raise InputError(f"{path}: --follow cannot go with approve = true: every batch is a run of its own.")
     if site.settings.partition != "samples":
         raise InputError(f'{path}: --follow needs sites with their own samples; remove partition = "features".')
     if site.data.table.weight_column is not None:

@@ -22,6 +22,7 @@ from eigenmesh.protocol import Run, Setup
 from eigenmesh.protocol.effects import Sent
 from eigenmesh.protocol.membership import Membership
 from eigenmesh.protocol.setup import ENDING, FINISHED, SET_UP
+from eigenmesh.sites.approval import require_approval
 from eigenmesh.sites.audit import DATA, AuditWriter
 from eigenmesh.sites.authority import RevocationList, load_credentials
 from eigenmesh.sites.network_file import Manifest, differences
@@ -125,6 +126,7 @@ class Peer:
         self.by_columns = site.settings.partition == "features"
         self.request = own.request()
         self.manifest = Manifest.of(site, own.n_features, own.feature_names, own.n_samples)
+        require_approval(site, self.manifest)
         # The run id depends on the settings, so a run with different settings gets a different journal.
         run = f"{site.run}-{self.manifest.run_id.hex()[:8]}"
         self.site = site = replace(site, out=replace(site.out, run=run))
@@ -180,7 +182,7 @@ class Peer:
     def _audit(self) -> AuditWriter:
         site, own, modes = self.site, self.own, (self.site.settings.asked.privacy, self.site.settings.partition)
         facts = site.name, site.run_and_batch, own.n_features, own.n_samples, *modes
-        return AuditWriter(site.out.audit, *facts, site.out.audit_bytes)
+        return AuditWriter(site.out.audit, *facts, site.out.audit_bytes, self.keyring)
 
     def _say_that_it_has_finished(self, done: Outcome) -> None:
         """Call the neighbours, and wait some seconds for their calls: one may still wait for this site's farewell."""
@@ -271,7 +273,7 @@ class Peer:
                 self.reporter.log.emit(Lost(error.neighbours, str(error)))
             # Other sites see the message only if it is about links or settings: others could reveal data or paths.
             public, full = isinstance(error, errors.TransportError | errors.DisagreementError), is_full_disk(error)
-            reason = str(error) if public else f"{type(error).__name__}; ask its operator."
+            reason = str(error) if public else f"{getattr(error, 'told', 'it has failed')}; ask its operator."
             endpoint.stop(f"its disk is full. {START_AGAIN}" if full else reason, parks=full)
             raise
         finally:

@@ -388,6 +388,7 @@ FIELDS = (
     "proxy",
     "metrics_port",
     "agrees_to_continue",
+    "approve",
     *TABLES,
     *SCHEDULE,
 )
@@ -444,6 +445,8 @@ class Site:
     agrees_to_continue : bool
         Whether this site agrees that a masked run continues without a lost site, this one included. The others then
         learn more about the lost site.
+    approve : bool
+        Whether a run starts only with a person's approval of its manifest.
     schedule : Schedule
         The members of each batch of a followed run.
     batch : int or None
@@ -468,6 +471,7 @@ class Site:
     metrics_port: int | None = None
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     agrees_to_continue: bool = False
+    approve: bool = False
     schedule: Schedule = field(default_factory=Schedule)
     batch: int | None = None
     relays: tuple[RelayedLinks, ...] = ()
@@ -560,6 +564,7 @@ def read_site(path: str | os.PathLike[str]) -> Site:
         metrics_port=fields.value("metrics_port", whole(1, 65535), default=None),
         fingerprints=read_fingerprints(fields, sites),
         agrees_to_continue=fields.value("agrees_to_continue", FLAG, default=False),
+        approve=fields.value("approve", FLAG, default=False),
         schedule=read_schedule(fields, sites, edges, settings),
         relays=relays,
         proxy=fields.parsed("proxy", ProxyAddress.parse),

@@ -113,6 +113,14 @@ def is_signed_by_pinned(fingerprint: str, public_key: str, data: bytes, signatur
         return False
 
 
+def fingerprint_of_public_key(public_key: str) -> str:
+    """SHA-256 of a key as ``CertificateKeyring.public_key`` gives it, in hexadecimal; empty if it cannot be read."""
+    try:
+        return hashlib.sha256(base64.b64decode(public_key, validate=True)).hexdigest()
+    except ValueError:
+        return ""
+
+
 def key_fingerprint(certificate: x509.Certificate) -> str:
     """SHA-256 of the public key (SubjectPublicKeyInfo), in hexadecimal. A renewed certificate keeps it."""
     return hashlib.sha256(_der(certificate.public_key())).hexdigest()

@@ -1,0 +1,274 @@
+"""What a run would send, on one page for the person who decides, and the approval that this person signs."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from eigenmesh import __version__
+from eigenmesh.atomic_write import save_json, save_text
+from eigenmesh.errors import InputError, UnreadableFileError, file_errors
+from eigenmesh.fitting import canonical
+from eigenmesh.masking import ALL_PAIRS_UP_TO
+from eigenmesh.sites.authority import load_certificate, load_credentials
+from eigenmesh.sites.network_file import STATIC, Manifest, differences
+from eigenmesh.sites.site import Site
+from eigenmesh.transports.tls import CertificateKeyring
+from eigenmesh.transports.tls.keyring import is_signed_by_pinned, key_fingerprint
+from eigenmesh.words import one_line
+
+# Columns that are listed by name; a page has room for no more.
+MOST_NAMES = 60
+# Clocks differ: an approval may be dated so much later than now.
+CLOCK_SLACK = dt.timedelta(hours=1)
+# Characters of the digest that a person copies from the statement.
+DIGEST_WORDS = 16
+
+Rows = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class RunStatement:
+    """What this site would send in one run, and what others would learn, in words.
+
+    Attributes
+    ----------
+    title : str
+        The heading.
+    sections : list
+        Headings, each with rows of a subject and its text.
+    digest : str
+        That of the manifest, which an approval names.
+    """
+
+    title: str
+    sections: list[tuple[str, Rows]]
+    digest: str
+
+    @classmethod
+    def of(cls, site: Site, manifest: Manifest, names: Sequence[str] | None, shape: tuple[int, int]) -> RunStatement:
+        """The statement of a site, whose samples have these columns and this shape."""
+        sections = [
+            ("The run", _run(site)),
+            ("The data of this site", _data(site, names, shape)),
+            ("What leaves this site", _leaves(site, shape)),
+            ("What others learn", _learned(site, shape)),
+            ("Limits", _limits(site)),
+            ("What is kept", _kept(site)),
+        ]
+        return cls(f"What {site.name} would send in the run {site.run!r}", sections, manifest.digest)
+
+    @property
+    def _how_to_approve(self) -> str:
+        return f'eigenmesh site approve site.toml --digest {self.digest[:DIGEST_WORDS]} --name "first and last name"'
+
+    @property
+    def text(self) -> str:
+        """The page as plain text."""
+        lines = [self.title, "=" * len(self.title), ""]
+        for heading, rows in self.sections:
+            lines += [heading, "-" * len(heading), *(f"{subject}: {words}" for subject, words in rows), ""]
+        lines += [f"Digest of what all sites agree on: {self.digest}", f"To approve: {self._how_to_approve}", ""]
+        lines.append(f"Written by eigenmesh {__version__}. Name, date, signature: ______________________________")
+        return "\n".join(lines) + "\n"
+
+    @property
+    def html(self) -> str:
+        """The page as HTML for a screen or one sheet of paper; it has no script and fetches nothing."""
+        parts = []
+        for heading, rows in self.sections:
+            cells = "".join(f"<tr><th>{escape(subject)}</th><td>{escape(words)}</td></tr>" for subject, words in rows)
+            parts.append(f"<h2>{escape(heading)}</h2><table>{cells}</table>")
+        return Template(STATIC.joinpath("statement.html").read_text(encoding="utf-8")).substitute(
+            title=escape(self.title),
+            sections="\n".join(parts),
+            digest=self.digest,
+            approve=escape(self._how_to_approve),
+            version=escape(__version__),
+        )
+
+    def write(self, path: Path) -> tuple[Path, Path]:
+        """Write the page as HTML, and next to it as text."""
+        return save_text(path, self.html), save_text(path.with_suffix(".txt"), self.text)
+
+
+def _run(site: Site) -> Rows:
+    asked = site.settings.asked
+    scaled = "divided by their standard deviations over all sites" if asked.scale else "as they are"
+    return [
+        ("sites", f"{', '.join(site.sites)}; this is {site.name}"),
+        ("linked to this site", ", ".join(site.neighbours) or "none: people carry files"),
+        ("question", f"{asked.n_components} principal components of all samples together, of the columns {scaled}"),
+    ]
+
+
+def _data(site: Site, names: Sequence[str] | None, shape: tuple[int, int]) -> Rows:
+    listed = "without names"
+    if names is not None:
+        more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+        listed = one_line(", ".join(names[:MOST_NAMES])) + more
+    return [
+        ("file", f"{site.data.file.name}; samples never leave this site"),
+        ("samples", f"{shape[0]:,}"),
+        (f"{shape[1]:,} columns", listed),
+    ]
+
+
+def _leaves(site: Site, shape: tuple[int, int]) -> Rows:
+    d, by_columns = shape[1], site.settings.partition == "features"
+    method = site.settings.method(shape[0] if by_columns else d)
+    count = "sums over its columns" if by_columns else "the number of samples, and per column the sum and the squares"
+    if method.traits.sums_covariances:
+        products = f"cross products of all pairs of columns: {d * (d + 1) // 2:,} numbers, once"
+    else:
+        products = "products of its covariance with blocks of vectors that all sites know, several times"
+    never = "samples, identifiers, smallest or largest values, paths or file names"
+    hidden = "each number is masked: random to everyone who does not have the words of all sites"
+    if not site.settings.masked:
+        hidden = "not masked: neighbours see the numbers, or sums of them"
+    return [
+        ("numbers", f"{count}; {products}"),
+        ("how", hidden),
+        ("besides", "the names of its columns, the settings, its certificate, and signed statements about the run"),
+        ("not", f"{never}; its own number of samples only masked" if site.settings.masked else never),
+    ]
+
+
+def _learned(site: Site, shape: tuple[int, int]) -> Rows:
+    others, whole = len(site.sites) - 1, "the number, mean, variances and components of all samples together"
+    length = shape[0] if site.settings.partition == "features" else shape[1]
+    if site.settings.method(length).traits.sums_covariances:
+        whole += ", and their covariance"
+    else:
+        whole += ", and products of their covariance, from which it follows in part"
+    rows = [("every site", whole)]
+    if site.settings.partition == "features":
+        rows.append(("every site, too", "the scores of all samples"))
+    if site.settings.masked:
+        rows.append(("a neighbour, or who sees all messages", "no more than every site"))
+        if len(site.sites) <= ALL_PAIRS_UP_TO:
+            one_less = f"{others - 1} other sites together" if others > 2 else "one other site with its own numbers"
+            rows.append((one_less, "the sum of this site and the one that is left, no more"))
+        rows.append((f"all {others} other sites together", "the sums of this site alone: they subtract their own"))
+    else:
+        rows.append(("the neighbour that adds up", "the sums of this site alone, or of it and others"))
+    if site.settings.on_loss == "continue":
+        rows.append(("if a site is lost", "the others continue, and can compute the sums of the lost site"))
+    return rows
+
+
+def _limits(site: Site) -> Rows:
+    settings = site.settings
+    return [
+        ("samples at each site", f"at least {settings.min_samples_per_site}; with fewer, a site sends nothing"),
+        ("samples at all sites", f"at least {settings.asked.min_samples}; with fewer, the run ends after the count"),
+        ("not protected", "wrong numbers of other sites; a second run on a few samples more shows those samples"),
+    ]
+
+
+def _kept(site: Site) -> Rows:
+    return [
+        ("at this site", "result and audit, until somebody deletes them; the journal is deleted when the run is over"),
+        ("at other sites", "the same result, and an audit of what they sent; masked numbers until their run is over"),
+    ]
+
+
+# Approvals.
+
+
+@dataclass(frozen=True)
+class Approval:
+    """A person's yes to one manifest, signed by the key of the site.
+
+    Attributes
+    ----------
+    site, run : str
+        Whose run it is.
+    name, date : str
+        Of the person, and when, in ISO 8601 with its time zone.
+    manifest : dict
+        The whole manifest, so that a later one can be compared with it.
+    public_key, signature : str
+        The site's key, and its signature of all of the above.
+    """
+
+    site: str
+    run: str
+    name: str
+    date: str
+    manifest: dict[str, Any]
+    public_key: str
+    signature: str = ""
+
+    @property
+    def _signed(self) -> bytes:
+        content = {key: value for key, value in asdict(self).items() if key != "signature"}
+        return f"eigenmesh approval\n{canonical(content)}".encode()
+
+    @classmethod
+    def read(cls, path: Path) -> Approval:
+        """The approval in a file."""
+        try:
+            with file_errors(f"{path} cannot be read", "run eigenmesh site approve"):
+                found = cls(**json.loads(path.read_text(encoding="utf-8")))
+            texts = found.site, found.run, found.name, found.public_key, found.signature
+            if not all(isinstance(text, str) for text in texts) or not isinstance(found.manifest, dict):
+                raise ValueError("a field is of another kind")
+            if dt.datetime.fromisoformat(found.date).tzinfo is None:
+                raise ValueError("its date has no time zone")
+        except (ValueError, TypeError) as error:
+            raise UnreadableFileError(f"{path} is not an approval ({error}); run eigenmesh site approve.") from error
+        return found
+
+
+def approval_file(site: Site) -> Path:
+    """Where the approval of a site is: next to its site.toml."""
+    return site.path.with_name("approval.json")
+
+
+def approve(site: Site, manifest: Manifest, name: str, digest: str) -> Path:
+    """Sign the approval of this manifest, whose digest begins as the person has read on the statement."""
+    if not name.strip():
+        raise InputError("an approval needs the name of a person; give --name.")
+    if len(digest) < DIGEST_WORDS or not manifest.digest.startswith(digest):
+        fix = "read the statement again: eigenmesh site check --statement statement.html"
+        raise InputError(f"the digest {digest!r} is not that of this run; {fix}.")
+    keyring = CertificateKeyring(load_credentials(site.tls, site.name, site.fingerprints))
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    unsigned = Approval(site.name, site.run, one_line(name), now, manifest.content, keyring.public_key)
+    made = {**asdict(unsigned), "signature": keyring.sign(unsigned._signed)}
+    save_json(approval_file(site), made)
+    return approval_file(site)
+
+
+def changes_since_approval(site: Site, manifest: Manifest) -> list[str]:
+    """What differs between the manifest that was approved last and this one; empty if nothing was approved."""
+    path = approval_file(site)
+    return differences(Manifest(Approval.read(path).manifest), manifest) if path.exists() else []
+
+
+def require_approval(site: Site, manifest: Manifest) -> None:
+    """Raise unless a person has approved exactly this manifest with the key of this site. Only if site.toml asks."""
+    if not site.approve:
+        return
+    path, fix = approval_file(site), "read the statement (eigenmesh site check --statement statement.html), then"
+    fix = f"{fix} run eigenmesh site approve {site.path}"
+    if not path.exists():
+        raise InputError(f"{site.path} has approve = true, but nobody has approved this run; {fix}.")
+    found = Approval.read(path)
+    own = load_certificate(site.tls.certificate.read_bytes())
+    if not is_signed_by_pinned(key_fingerprint(own), found.public_key, found._signed, found.signature):
+        raise InputError(f"{path} is not signed by the key of {site.name}; {fix}.")
+    by = f"{path} of {found.name}, {found.date[:10]},"
+    if dt.datetime.fromisoformat(found.date) > dt.datetime.now(dt.UTC) + CLOCK_SLACK:
+        raise InputError(f"{by} has a date in the future; check the clock, and {fix}.")
+    changed = differences(Manifest(found.manifest), manifest)
+    if found.site != site.name or changed:
+        what = one_line("; ".join(changed)) or f"it is of {found.site}"
+        raise InputError(f"{by} is for another run: {what} (approved, and now). To approve this one, {fix}.")
