@@ -1,13 +1,14 @@
-"""Readable numbers, simple HTML, and text of other sites made safe to show."""
+"""Readable numbers, canonical JSON, simple HTML, and text of other sites made safe to show."""
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from html import escape
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from eigenmesh.errors import InputError, UnknownNameError
 
@@ -34,6 +35,11 @@ def listed(names: Sequence[object], most: int = 10) -> str:
 def node_list(ranks: Sequence[int]) -> str:
     """Ranks for an error message: "node 3", "nodes 3, 5", or the first of many."""
     return f"node{'s' if len(ranks) > 1 else ''} {listed(ranks, 8)}"
+
+
+def canonical(value: Any) -> str:
+    """The one JSON text of a value, which all sites hash and sign: sorted keys, no white space, ASCII."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -12,10 +12,11 @@ from eigenmesh.averaging import Tree
 from eigenmesh.data import Shards
 from eigenmesh.errors import InputError
 from eigenmesh.fitting import NodeData, Request, prepare
-from eigenmesh.fitting.matching import canonical, common_settings, described
+from eigenmesh.fitting.matching import common_settings, described
 from eigenmesh.settings import A_STREAM, ONE_FIT
 from eigenmesh.solvers import BlockKrylov
 from eigenmesh.transports import run_threads
+from eigenmesh.words import canonical
 from problems import angles, truth
 from transports.engines import ENGINES, launch, row
 from transports.failures import CULPRIT, FOR_EVER_S

@@ -16,10 +16,9 @@ import numpy as np
 import scipy
 
 from eigenmesh import __version__
-from eigenmesh.arrays import to_numpy
 from eigenmesh.atomic_write import require_writable, save_json, save_text
 from eigenmesh.cli.messages import Messages
-from eigenmesh.data import FeatureShards, TableOptions
+from eigenmesh.data import FeatureShards, Projector, TableOptions
 from eigenmesh.errors import InputError, file_errors
 from eigenmesh.events import Entry
 from eigenmesh.fitting import Fit, NodeData, model_of
@@ -260,15 +259,13 @@ def shown_scores(fitted: Fit, data: NodeData, most: int) -> tuple[np.ndarray, np
     if fitted.scores is not None:
         every = max(1, -(-len(fitted.scores) // most))
         return fitted.scores[::every], None if data.labels is None else data.labels[::every]
+    onto = Projector(fitted.components, moments.mean, moments.scale, fills=True)
     each, scores, groups = max(1, most // len(shards.blocks)), [], []
     for node, block in zip(shards.ids, shards.blocks, strict=True):
         chosen = block.thinned(min(each, block.n_rows))
-        rows = chosen.read(slice(0, chosen.n_rows))
-        rows = to_numpy(rows.toarray() if hasattr(rows, "toarray") else rows).astype(float)
-        centred = np.nan_to_num(rows - moments.mean)
-        scores.append((centred if moments.scale is None else centred / moments.scale) @ fitted.components.T)
+        scores.append(onto.scores_of(chosen, None, data.name))
         name = str(node) if shards.node_names is None else shards.node_names[node]
-        groups.append(np.full(len(rows), name) if data.labels is None else data.labels[chosen.rows])
+        groups.append(np.full(chosen.n_rows, name) if data.labels is None else data.labels[chosen.rows])
     named = data.labels is not None or shards.node_names is not None
     return np.concatenate(scores), np.concatenate(groups) if named else None
 

@@ -21,7 +21,7 @@ from eigenmesh.fitting import fit_numbers, fit_of_total
 from eigenmesh.networks import Traffic
 from eigenmesh.report.pictures import counted
 from eigenmesh.sites import read_network_file, read_site
-from eigenmesh.words import readable_bytes
+from eigenmesh.words import listed, readable_bytes
 
 if TYPE_CHECKING:
     from eigenmesh.sites.sum_files import SumFile, SumFolder
@@ -203,14 +203,12 @@ def _under_the_mask(own: Pooled, header: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _in_clear(made: SumFile) -> dict[str, Any]:
-    header, most = made.header, 10
-    columns = header["columns"] or []
-    listed = ", ".join(columns[:most]) + (f" and {len(columns) - most:,} more" if len(columns) > most else "")
+    header = made.header
     share = np.unpackbits(made.words.view(np.uint8)).mean()
     rows = [
         ("kind, run, site", f"{header['kind']}, {header['run']}, {header['site']}"),
         ("study: SHA-256 of what was agreed on", header["study"]),
-        ("names of columns", listed or "none"),
+        ("names of columns", listed(header["columns"] or [], 10) or "none"),
         ("ranges of columns", "as above"),
         *((f"public key of {name}", public) for name, public in made.roster.items()),
         (f"SHA-256 of the {header['words']:,} numbers of 64 bits", header["sha256"]),

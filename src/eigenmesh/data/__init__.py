@@ -41,7 +41,6 @@ from eigenmesh.data.moments import (
     Centring,
     Missing,
     Moments,
-    NodePart,
     OfSplitColumns,
     Scaling,
     Scatter,

@@ -37,6 +37,7 @@ from eigenmesh.data.moments import Columns, Moments, Scaling, count_and_sum, mom
 from eigenmesh.data.samples import Partition, whole_count, whole_counts
 from eigenmesh.data.source import chunk_bytes
 from eigenmesh.errors import DataError, RangeError
+from eigenmesh.words import listed
 
 # Range of a column for which none was agreed: about a million.
 USUAL_EXPONENT = 20
@@ -258,10 +259,9 @@ class CrossProducts:
         needed = exponents_of(_largest(values[:, beyond]))
         labels = [shards.column_label(j) for j in (first + beyond).tolist()]
         some = list(zip(needed, labels, strict=True))[:MOST_NAMED]
-        more = f" and {len(labels) - len(some)} more" if len(labels) > len(some) else ""
         raise RangeError(
             f"{shards.node_label(position)} has values beyond the range 2^{self.exponents[first + beyond[0]]} of "
-            f"{', '.join(labels[:MOST_NAMED])}{more}, so nothing is sent; agree on an exponent of at least "
+            f"{listed(labels, MOST_NAMED)}, so nothing is sent; agree on an exponent of at least "
             f"{', '.join(f'{e} in {label}' for e, label in some)}."
         )
 

@@ -528,8 +528,6 @@ def require_range(total: float) -> None:
 # Moments of the samples of all nodes: one pass over the samples in this process, and one network average.
 
 
-# Function of the shards and of a node's position among the nodes in this process: a summary of its samples.
-NodePart: TypeAlias = Callable[[Partition, int], np.ndarray]
 # Function of a centring: the sum over all nodes of ``deviations``.
 TotalDeviations: TypeAlias = Callable[[Centring], np.ndarray]
 

@@ -10,7 +10,7 @@ from eigenmesh.fitting.fit import (
     model_of,
     to_certify,
 )
-from eigenmesh.fitting.matching import canonical, listed
+from eigenmesh.fitting.matching import listed
 from eigenmesh.fitting.monitor import Monitor
 from eigenmesh.fitting.networks import network_over
 from eigenmesh.fitting.node_data import (

@@ -17,7 +17,7 @@ from eigenmesh.averaging import name_of
 from eigenmesh.errors import InputError
 from eigenmesh.settings import SETTINGS, Request
 from eigenmesh.transports import Transport
-from eigenmesh.words import node_list
+from eigenmesh.words import canonical, node_list
 
 # Lists that are longer than this as text are replaced by digests of their parts.
 MAX_LIST_BYTES = 200_000
@@ -104,11 +104,6 @@ def described(value: Any) -> Any:
     else:
         fields = getattr(value, "__dict__", {})
     return {"name": str(name), **{key: described(one) for key, one in fields.items()}}
-
-
-def canonical(value: Any) -> str:
-    """JSON with sorted keys, without white space, in ASCII."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def listed(values: Sequence[str]) -> Any:

@@ -13,6 +13,7 @@ from eigenmesh.errors import FrameError
 from eigenmesh.masking import SiteKey
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.wire import JournalRecord
+from eigenmesh.words import canonical
 
 WINDOW_FRAMES = 256
 OnLoss = Literal["wait", "abort", "continue"]
@@ -192,11 +193,6 @@ class Statement(NamedTuple):
 def certificate_of(statement: Statement) -> str:
     """The certificate that came with a statement."""
     return str(json.loads(statement.text)["certificate"])
-
-
-def canonical(value: Any) -> str:
-    """The one JSON text of a value that all sites sign."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def make_statement(keyring: Keyring, run_id: bytes, kind: str, site: str, content: Any) -> Statement:

@@ -27,7 +27,7 @@ from eigenmesh.sites.results import written_bytes
 from eigenmesh.sites.site import MAX_MESSAGE_BYTES, Site, read_samples, require_terms
 from eigenmesh.sites.sum_files import Study
 from eigenmesh.transports.tls.dialling import AbsentError, certificate_of, manifest_of
-from eigenmesh.words import one_line, readable_bytes
+from eigenmesh.words import listed, one_line, readable_bytes
 
 Verdict = Literal["ok", "note", "problem"]
 CONNECT_S = 5.0
@@ -186,15 +186,16 @@ def _data(site: Site, samples: Source, names: tuple[str, ...] | None) -> Iterato
     named = f"{names[0]} .. {names[-1]}" if names else "without names; set data.feature_names to name them"
     yield Finding("data", "ok", f"{n_samples:,} samples of {n_features:,} columns, {named}")
     missing, constant = _columns(samples)
-    labels = names or tuple(f"column {number}" for number in range(n_features))
+    labels = np.array(names or [f"column {number}" for number in range(n_features)], dtype=object)
     if missing.any():
         fix = 'set missing = "mean" at all sites, or fill them in'
         verdict: Verdict = "problem" if site.settings.asked.missing == "error" else "note"
-        yield Finding("missing", verdict, f"{int(missing.sum()):,} entries in {_listed(labels, missing > 0)}; {fix}")
+        where = listed(labels[missing > 0].tolist(), MOST_NAMES)
+        yield Finding("missing", verdict, f"{int(missing.sum()):,} entries in {where}; {fix}")
     if constant.any():
         scaled = "columns that are constant at all sites cannot be scaled; drop them"
         what = scaled if site.settings.asked.scale else "constant columns add no variance"
-        yield Finding("constant", "note", f"{_listed(labels, constant)}; {what}")
+        yield Finding("constant", "note", f"{listed(labels[constant].tolist(), MOST_NAMES)}; {what}")
 
 
 def _columns(samples: Source) -> tuple[np.ndarray, np.ndarray]:
@@ -216,12 +217,6 @@ def _files(site: Site, n_features: int, names: tuple[str, ...] | None) -> Iterat
     """What a site without links sends."""
     size = readable_bytes(8 * Study.of(site).form(n_features, names).n_words)
     yield Finding("files", "ok", f"no links, so one file of {size} is handed on; see eigenmesh site key")
-
-
-def _listed(names: tuple[str, ...], which: np.ndarray) -> str:
-    chosen = [names[column] for column in np.flatnonzero(which)]
-    more = f" and {len(chosen) - MOST_NAMES} more" if len(chosen) > MOST_NAMES else ""
-    return ", ".join(chosen[:MOST_NAMES]) + more
 
 
 def _traffic(site: Site, samples: Source) -> Generator[Finding, None, Forecast | None]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from eigenmesh import __version__, graphs
 from eigenmesh.errors import InputError
-from eigenmesh.fitting import canonical, listed, matching
+from eigenmesh.fitting import listed, matching
 from eigenmesh.graphs.topologies import TWO_WAY
 from eigenmesh.masking import mask_rule
 from eigenmesh.settings import AT_SITES, named
@@ -38,6 +38,7 @@ from eigenmesh.sites.site import (
     require_name,
     site_graph,
 )
+from eigenmesh.words import canonical
 
 WHAT = "a network file (eigenmesh site init --example prints one)"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

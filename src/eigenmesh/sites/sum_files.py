@@ -43,7 +43,6 @@ from eigenmesh.atomic_write import NewFile, lock, save_text, sync_folder, write_
 from eigenmesh.data import CrossProducts, Shards
 from eigenmesh.data.cross_products import USUAL_EXPONENT
 from eigenmesh.errors import DataError, InputError, RangeError, UnreadableFileError, file_errors
-from eigenmesh.fitting import canonical
 from eigenmesh.fitting.matching import common_settings
 from eigenmesh.masking import MIN_SITES, MaskContext, SiteKey, pairwise_masks, sum_of_pairs
 from eigenmesh.sites.authority import load_credentials, read_file
@@ -51,6 +50,7 @@ from eigenmesh.sites.network_file import NetworkFile
 from eigenmesh.sites.site import RunSettings, Site, fingerprint, read_samples, require_terms
 from eigenmesh.transports.tls import CertificateKeyring
 from eigenmesh.transports.tls.keyring import is_signed_by_pinned
+from eigenmesh.words import canonical
 
 KEY, SUM, WITHDRAWAL, PLAIN = (f"eigenmesh {what} 1" for what in ("key", "sum", "withdrawal", "plain sum"))
 KEY_SUFFIX, SUM_SUFFIX, WITHDRAWAL_SUFFIX, PLAIN_SUFFIX = ".key", ".sum", ".withdrawn", ".plain"

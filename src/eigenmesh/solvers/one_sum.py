@@ -84,7 +84,7 @@ class OneSum(Solver):
         space = ComplementSpace(beyond, np.zeros((len(beyond), 0)), np.zeros((0, len(beyond))), 0, whole=True)
         copies = [slice(at, at + 1) for at in range(state.CX.shape[0])]
         parts = ((state.X[at, ...], state.CX[at, ...], state.size[at, ...]) for at in copies)
-        return tuple(Common(X, CX, size, asymmetry(X.mT @ CX), space, _identity) for X, CX, size in parts)
+        return tuple(Common(X, CX, size, asymmetry(X.mT @ CX), space, lambda vectors: vectors) for X, CX, size in parts)
 
     def check(self, covariance: Covariance, network: Network, state: OneSumState) -> Check:
         """Solved after one step, up to rounding and the accuracy of the average."""
@@ -117,7 +117,3 @@ def averaged(covariance: Covariance, network: Network, like: Array) -> tuple[np.
     C = np.zeros((len(pooled), d, d))
     C[:, rows, columns] = C[:, columns, rows] = pooled
     return C, xp.sqrt(xp.sum(squared_norms(covariances), axis=-1))
-
-
-def _identity(coordinates: Array) -> Array:
-    return coordinates

@@ -71,9 +71,6 @@ class Numbers:
         """Whether Python's own float reads these numbers."""
         return self.decimal == "." and self.thousands is None
 
-    def is_missing(self, text: str) -> bool:
-        return text.strip().lower() in self.missing
-
     def value(self, text: str) -> float | None:
         """Value of a field; NaN if it is missing, None if it is not a number."""
         text = text.strip()
