@@ -33,6 +33,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples/gallery",
     "gallery_dirs": "gallery",
     "abort_on_example_error": True,
+    "within_subsection_order": "gallery.Chosen",
     "download_all_examples": False,
     "show_memory": False,
     "min_reported_time": 1e6,

@@ -18,8 +18,13 @@ CODE = (
     "[...document.querySelectorAll('article pre')].filter(e => e.scrollWidth > e.clientWidth + 1)"
     ".map(e => 'code, ' + e.textContent.slice(0, 60))"
 )
+# Higher than the room around it, an equation would be cut off or have a scrollbar.
+EQUATION = (
+    "[...document.querySelectorAll('.math-wrapper')].filter(e => e.scrollHeight > e.clientHeight)"
+    ".map(e => 'too high: equation, ' + e.textContent.slice(0, 60))"
+)
 # No page may need horizontal scrolling, not even on a phone; and no code on a large screen.
-TOO_WIDE = {1400: (PAGE, CODE), 390: (PAGE,)}
+TOO_WIDE = {1400: (PAGE, CODE, EQUATION), 390: (PAGE, EQUATION)}
 # Elements that a browser fetches when it opens a page.
 FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src"}
 

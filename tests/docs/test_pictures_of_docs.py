@@ -3,6 +3,7 @@
 import numpy as np
 from PIL import Image
 
+import gallery
 import pages
 import pictures
 
@@ -35,3 +36,9 @@ def test_every_picture_of_the_docs_is_shown():
 def test_the_tree_is_drawn_as_it_is_in_the_docs(tmp_path):
     pictures.drawn_by([str(pictures.IMAGES / "make_tree.py"), str(tmp_path)], tmp_path)
     assert pictures.looks_same(tmp_path / "tree.svg", pictures.IMAGES / "tree.svg")
+
+
+def test_the_gallery_has_an_order_of_all_its_scripts():
+    scripts = {path.stem for path in (pages.ROOT / "examples" / "gallery").glob("*.py")}
+    assert set(gallery.ORDER) == scripts
+    assert sorted(map("{}.py".format, scripts), key=gallery.Chosen(""))[0] == "plot_unlike_hospitals.py"

@@ -86,7 +86,7 @@ def compare(
         comparison, found = compared(request, problem, methods, log_of)
     messages.print(facts_table(facts_of(problem, comparison.prepared.moments.n_samples)))
     written = _write(out, found, cost)
-    messages.print(cost_table(found.rows, cost))
+    messages.print(cost_table(found.cost_rows, cost))
     for path in written:
         messages.print(f"wrote {path}")
 
@@ -101,7 +101,7 @@ def _log_of(messages: Messages, methods: Sequence[Method], stack: ExitStack, met
 
 def _write(folder: Path, found: Compared, cost: str) -> list[Path]:
     pairs = [(method, [curve]) for method, curve in zip(found.methods, found.curves, strict=True)]
-    written = [save_text(folder / COSTS, costs_csv([(found.name, found.rows)]))]
+    written = [save_text(folder / COSTS, costs_csv([(found.name, found.cost_rows)]))]
     written.append(save_text(folder / ERRORS, errors_csv([(found.name, pairs)])))
     # Centralised methods send nothing.
     if cost != "bytes" or not all(method.centralised for method in found.methods):

@@ -57,7 +57,7 @@ class Compared:
     curves: tuple[Curve, ...]
 
     @property
-    def rows(self) -> list[CostRow]:
+    def cost_rows(self) -> list[CostRow]:
         """Cost of each solver to reach each error, for tables."""
         return [CostRow.of(method, [curve]) for method, curve in zip(self.methods, self.curves, strict=True)]
 
