@@ -139,7 +139,7 @@ driver: $(VENV)/.dev ## the real TLS driver: 20,000 connections that close, are 
 mutations: $(VENV)/.made ## take one safeguard of the sites' protocol away at a time: which seed notices
 	$(BIN)/python tools/mutations.py --workers 0
 
-trials: $(VENV)/.dev ## 200 runs of five real peers with faults: kills, pauses, clocks (apt install libfaketime), damaged files
+trials: $(VENV)/.dev ## 200 runs of five real peers with faults: kills, pauses, clocks (apt install libfaketime), damaged files, relays, proxies (apt install tinyproxy)
 	$(BIN)/python benchmarks/trials.py --trials 200 --workers 2
 
 clean: ## remove what the targets made

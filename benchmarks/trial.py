@@ -20,6 +20,7 @@ from eigenmesh.protocol.setup import read_statement
 from eigenmesh.sites import read_site
 from eigenmesh.sites.authority import load_credentials
 from eigenmesh.transports.tls import CertificateKeyring
+from http_proxies import Tinyproxy
 from mesh import Mesh, pooled_components, ring
 from problems import angles
 from processes import Forked
@@ -68,7 +69,7 @@ class Trial:
     repairs : functions that remove the fault before all sites start over; without a link, sites would never agree.
     """
 
-    def __init__(self, seed: int, kind: str, root: Path, stack: ExitStack, faketime: str) -> None:
+    def __init__(self, seed: int, kind: str, way: str, root: Path, stack: ExitStack, faketime: str) -> None:
         self.rng, self.root, self.stack, self.faketime = np.random.default_rng(seed), root, stack, faketime
         X = self.rng.standard_normal((500, 16)) * np.sqrt(np.linspace(8, 1, 16))
         X[:, 0] *= 1.8
@@ -80,8 +81,15 @@ class Trial:
         join_s = 6 if kind == "park" else 30
         settings = {"n_components": 2, "join_s": join_s, "round_s": 60, **SOLVERS[self.rng.integers(len(SOLVERS))]}
         patience = {"on_loss": self.on_loss, "patience_s": 8}
+        # Three sites that nobody can call; some may be linked to each other by chance, and one link always is.
+        closed, relayed = (self.pick(3), [self.edges[0]]) if way == "relay" else ([], [])
         with contextlib.redirect_stdout(io.StringIO()):
-            self.mesh = stack.enter_context(Mesh(root, parts, self.edges, **settings, **patience))
+            hidden = {"without_port": closed, "relayed": relayed}
+            self.mesh = stack.enter_context(Mesh(root, parts, self.edges, **hidden, **settings, **patience))
+        if way == "relay":
+            self.mesh.start_relay()
+        elif way == "proxy":
+            self.mesh.call_through(stack.enter_context(Tinyproxy(root)).url)
         self.truths: list[Mapping[str, np.ndarray]] = [parts]
         self.gone: set[str] = set()
         self.others: list[Forked] = []

@@ -156,9 +156,9 @@ def stopped(trial: Trial) -> None:
 def one_way(trial: Trial) -> None:
     """A link that lets through one direction only, for a while or for good; perhaps it is cut meanwhile."""
     caller, called = trial.edges[int(trial.rng.integers(len(trial.edges)))]
-    if list(trial.mesh.parts).index(caller) > list(trial.mesh.parts).index(called):
+    if trial.mesh.caller_of(caller, called) == called:
         caller, called = called, caller
-    proxy = trial.stack.enter_context(Proxy("127.0.0.1", trial.mesh.ports[called]))
+    proxy = trial.stack.enter_context(Proxy("127.0.0.1", trial.mesh.port_towards(caller, called)))
     trial.mesh.reroute(caller, called, proxy.address)
     trial.mesh.start()
     moment(trial, caller)
@@ -170,6 +170,16 @@ def one_way(trial: Trial) -> None:
     if trial.on_loss == "wait" or trial.rng.random() < 0.5:
         trial.pause(12.0)
         proxy.stall()
+
+
+def relay_killed(trial: Trial) -> None:
+    """Kill the relay one to three times; it is started again within seconds."""
+    trial.mesh.start()
+    for _ in range(int(trial.rng.integers(1, 4))):
+        moment(trial, trial.pick()[0])
+        trial.mesh.kill_relay()
+        trial.pause(5.0)
+        trial.mesh.start_relay()
 
 
 def cloned_site(trial: Trial) -> None:

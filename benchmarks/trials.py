@@ -1,10 +1,12 @@
 """Trials of real peers: processes, certificates, sockets and files, with one kind of fault each.
 
-``python benchmarks/trials.py --trials 200 --workers 2`` draws a network, a moment and a fault from every seed. Peers
-that may be restarted (exit status 75, or killed) are restarted, as their operators would; after a refusal all sites
-start over, which must then give the result. It prints a line per trial and the table: *exact* (every member that
-``result.json`` names has the components of their pooled data, the same bits, and the signatures of all), *refused* (a
-documented exit status and a message), *wrong* and *hung* (with who waits for whom). ``--seed 17`` repeats one trial.
+``python benchmarks/trials.py --trials 200 --workers 2`` draws a network, a moment and a fault from every seed. By
+turns, sites call each other directly, meet at a relay where they have no port, or call through an HTTP proxy
+(tinyproxy). Peers that may be restarted (exit status 75, or killed) are restarted, as their operators would; after a
+refusal all sites start over, which must then give the result. It prints a line per trial and the table: *exact* (every
+member that ``result.json`` names has the components of their pooled data, the same bits, and the signatures of all),
+*refused* (a documented exit status and a message), *wrong* and *hung* (with who waits for whom). ``--seed 17`` repeats
+one trial.
 """
 
 from __future__ import annotations
@@ -34,9 +36,12 @@ from trial_faults import (
     kill_and_wait,
     one_way,
     park_and_restart,
+    relay_killed,
     stepped_clock,
     stopped,
 )
+
+from http_proxies import TINYPROXY
 
 FAULTS = {
     "kill, wait": kill_and_wait,
@@ -54,23 +59,26 @@ FAULTS = {
     "swapped data": swapped_data,
     "cloned site": cloned_site,
     "park": park_and_restart,
+    "relay killed": relay_killed,
 }
+WAYS = ("direct", "relay", "proxy")
 
 
 class Verdict(NamedTuple):
     seed: int
     kind: str
+    way: str
     verdict: str
     why: str
     seconds: float
     parks: int
 
 
-def play(seed: int, kind: str, faketime: str) -> Verdict:
+def play(seed: int, kind: str, way: str, faketime: str) -> Verdict:
     """One trial, from its seed."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as root, ExitStack() as stack:
-        trial = Trial(seed, kind, Path(root), stack, faketime)
+        trial = Trial(seed, kind, way, Path(root), stack, faketime)
         try:
             FAULTS[kind](trial)
             trial.finish()
@@ -87,7 +95,7 @@ def play(seed: int, kind: str, faketime: str) -> Verdict:
             verdict, why = "wrong", traceback.format_exc()
         if verdict in ("wrong", "hung"):
             why += "".join(f"\n--- {name}\n{words[-3000:]}" for name, words in _all_words(trial))
-    return Verdict(seed, kind, verdict, why, time.monotonic() - began, trial.parks)
+    return Verdict(seed, kind, way, verdict, why, time.monotonic() - began, trial.parks)
 
 
 def find_faketime() -> str:
@@ -107,15 +115,20 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--kind", choices=list(FAULTS), help="only this kind")
+    parser.add_argument("--way", choices=WAYS, help="only sites that meet so; by default these take turns")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no trial after so long")
     parser.add_argument("--faketime", default=find_faketime(), help="libfaketime.so.1; without it peers are paused")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.trials) if options.seed is None else [options.seed]
     kinds = list(FAULTS)
+    # Proxies need apt install tinyproxy.
+    ways = [way for way in WAYS if way != "proxy" or TINYPROXY]
     parks = 0
     end = time.monotonic() + options.seconds
-    table: dict[str, collections.Counter[str]] = {kind: collections.Counter() for kind in kinds}
+    table: dict[str, collections.Counter[str]] = {
+        row: collections.Counter() for row in (*kinds, *(f"over {way}" for way in WAYS))
+    }
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(options.workers, mp_context=context) as pool:
         waiting = iter(seeds)
@@ -126,7 +139,8 @@ def main() -> None:
                 if seed is None:
                     break
                 kind = options.kind or kinds[seed % len(kinds)]
-                running.add(pool.submit(play, seed, kind, options.faketime))
+                way = "relay" if kind == "relay killed" else options.way or ways[seed // len(kinds) % len(ways)]
+                running.add(pool.submit(play, seed, kind, way, options.faketime))
             if not running:
                 break
             done = next(as_completed(running))
@@ -134,7 +148,11 @@ def main() -> None:
             found = done.result()
             table[found.kind][found.verdict] += 1
             parks += found.parks
-            print(f"{found.seed:4} {found.kind:20} {found.verdict:8} {found.seconds:5.0f} s  {found.why}", flush=True)
+            table[f"over {found.way}"][found.verdict] += 1
+            words = (
+                f"{found.seed:4} {found.kind:20} {found.way:6} {found.verdict:8} {found.seconds:5.0f} s  {found.why}"
+            )
+            print(words, flush=True)
     _print(table)
     print(f"{parks} parks")
     raise SystemExit(any(count["wrong"] + count["hung"] for count in table.values()))
@@ -142,7 +160,7 @@ def main() -> None:
 
 def _print(table: Mapping[str, collections.Counter[str]]) -> None:
     columns = ("exact", "refused", "wrong", "hung")
-    total: collections.Counter[str] = sum(table.values(), collections.Counter())
+    total: collections.Counter[str] = sum((table[kind] for kind in FAULTS), collections.Counter())
     print(f"\n{'kind':24}{'trials':>8}" + "".join(f"{column:>9}" for column in columns))
     for kind, count in [*table.items(), ("all", total)]:
         if count:

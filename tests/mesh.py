@@ -94,8 +94,20 @@ class Mesh:
         assert count, f"{pattern} is not in {path}"
         path.write_text(changed)
 
+    def caller_of(self, first: str, second: str) -> str:
+        """The one of two neighbours that calls the other."""
+        return first if second in read_site(self.folder(first) / "site.toml").called else second
+
+    def port_towards(self, caller: str, called: str) -> int:
+        """The port that a site calls to reach a neighbour: the neighbour's own, or that of the relay."""
+        met = read_site(self.folder(caller) / "site.toml").met_at_relays
+        return self.ports[RELAY if called in met else called]
+
     def reroute(self, caller: str, called: str, address: str) -> None:
-        """Have a site call a neighbour at another address."""
+        """Have a site call a neighbour, or the relay at which they meet, at another address."""
+        if self.port_towards(caller, called) == self.ports[RELAY]:
+            self.edit(caller, rf'\naddress = "127.0.0.1:{self.ports[RELAY]}"', f'\naddress = "{address}"')
+            return
         self.edit(caller, rf'\n{called} = "[^"]*:\d+"', f'\n{called} = "{address}"')
 
     def start(self, *names: str, work: Callable[..., None] = command, options: Sequence[str] = ()) -> None:
@@ -104,6 +116,11 @@ class Mesh:
             words = "site", "run", *options, str(self.folder(name) / "site.toml")
             said = self.folder(name) / "said.txt"
             self.running[name] = Forked(work, *words, output=said, environment={"COLUMNS": "200"})
+
+    def call_through(self, proxy: str, *names: str) -> None:
+        """Have some sites, or all, make their calls through an HTTP proxy."""
+        for name in names or self.parts:
+            self.edit(name, "# proxy = .*", f'proxy = "{proxy}"')
 
     def start_relay(self, work: Callable[..., None] = command, *args: Any) -> None:
         """Start the relay; ``work`` gets these arguments and then the words of the command."""

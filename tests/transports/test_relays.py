@@ -19,10 +19,11 @@ pytest.importorskip("cryptography")
 from eigenmesh.errors import LostNeighbourError
 from eigenmesh.sites import relay as relays
 from eigenmesh.sites.relay import Meeting, Relay
+from eigenmesh.transports.tls import HttpProxy, dialling
 from eigenmesh.transports.tls import connection as connections
-from eigenmesh.transports.tls import dialling
 from eigenmesh.transports.tls.connection import MessageReader, new_loop, prefixed
 from eigenmesh.transports.tls.keyring import key_fingerprint
+from http_proxies import TINYPROXY, FalseProxy, Tinyproxy
 from transports.authority import Authority
 from transports.faulty_links import FaultyRun
 from transports.relays import LyingRelay, RelayThread, relay_file
@@ -456,3 +457,48 @@ def test_a_site_says_what_it_waits_for_at_a_relay(tmp_path, two):
 def test_dialling_words_fit_a_message():
     """The longest names and runs that are allowed."""
     assert len("\n".join((dialling.CALL, "r" * 64, "s" * 63))) < dialling.MAX_WORDS_BYTES
+
+
+# HTTP proxies that refuse, or are none.
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", "refuses a connection to 127.0.0.1:{}: 403 Forbidden"),
+        (b"HTTP/1.1 407 \x1b[31mNo\r\n\r\n", "write http://user:password@host:port"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "does not answer as an HTTP proxy"),
+        (b"HTTP/1.1 200 " + b"a" * 100_000, "does not answer as an HTTP proxy"),
+        (b"HTTP/1.1 200 OK\r\n\r\neigenmesh", "sends bytes before this site does"),
+        (b"HTTP/1.1 200 OK\r\n\r\n", "in the handshake"),
+        (b"", "no answer within 1 s"),
+    ],
+)
+def test_a_proxy_that_refuses_or_is_none_is_named(monkeypatch, two, answer, said):
+    for module in (connections, dialling):
+        monkeypatch.setattr(module, "CONNECT_S", 1.0)
+    two.settings |= {"join_s": 1.0, "patience_s": 1.0}
+    with FalseProxy(answer) as proxy:
+        two.http_proxy = HttpProxy(proxy.address, "Basic secret")
+        with two.transport(0) as transport:
+            until(lambda: transport.status().links[0].refusal, "no reason")
+            refusal = transport.status().links[0].refusal
+        assert said.format(two.ports[1]) in refusal
+        assert "\x1b" not in refusal
+        assert "secret" not in refusal
+        assert proxy.heard.startswith(f"CONNECT 127.0.0.1:{two.ports[1]} HTTP/1.1\r\n".encode())
+        assert b"\r\nProxy-Authorization: Basic secret\r\n" in proxy.heard
+
+
+@pytest.mark.skipif(TINYPROXY is None, reason="tinyproxy is not installed (apt install tinyproxy)")
+@pytest.mark.parametrize("loop", LOOPS)
+def test_links_and_relays_through_tinyproxy(tmp_path, monkeypatch, loop):
+    monkeypatch.setattr("eigenmesh.transports.tls.connection.new_loop", LOOPS[loop])
+    sites = Sites(nx.cycle_graph(3))
+    with Tinyproxy(tmp_path) as proxy, RelayThread(relay_file(sites, tmp_path)) as relay:
+        sites.http_proxy = HttpProxy(proxy.address)
+        sites.run(all_rounds(sites, 20))
+        assert set(proxy.requests) == {f"127.0.0.1:{port}" for port in sites.ports[1:]}
+        sites.relay = relay.address
+        sites.run(all_rounds(sites, 20))
+        assert relay.relay.joined >= 3
