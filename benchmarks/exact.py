@@ -20,7 +20,7 @@ from timing import side_by_side
 from truth import leading
 
 from eigenmesh import DecentralizedPCA, graphs, run
-from eigenmesh.averaging import Polynomial, Tree, averaging_by_name
+from eigenmesh.averaging import AVERAGINGS, Polynomial, Tree
 from eigenmesh.data import LabelSplit, RandomSplit, Shards, build_covariance, load, pooled_moments
 from eigenmesh.data.datasets import gaussian, nearly_equal, paper_spectrum, unlike_nodes
 from eigenmesh.errors import UnreadableFileError
@@ -137,7 +137,7 @@ def mnist_seeds(seeds: int = 10) -> None:
 def one_run(solver, data, k, true, forecasts) -> list[str]:
     """The cells of one line of ``real_data``: the averaging that the planner finds cheapest for the solver."""
     line = next(line for line in forecasts if line.solver == solver.name)
-    request = Request(k, solver=solver, averaging=averaging_by_name(line.averaging))
+    request = Request(k, solver=solver, averaging=AVERAGINGS[line.averaging]())
     result = fit(prepare(request, data), reference=true).result
     sent, set_up = result.traffic, result.traffic_by_phase["set-up"]
     return [

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from eigenmesh import DecentralizedPCA, graphs
-from eigenmesh.averaging import AVERAGINGS, Tree, averaging_by_name
+from eigenmesh.averaging import AVERAGINGS, Tree
 from eigenmesh.data import DATASETS, RandomSplit, is_dataset, load, missing_policy, split_by_name
 from eigenmesh.data.datasets import SPECTRA, gaussian, geometric_spectrum, synthetic
 from eigenmesh.data.moments import MISSING
@@ -35,7 +35,7 @@ ARGUMENTS = {"dirichlet": ":0.5", "sizes": ":2,3"}
 # Kind of a name -> the names, and a function of a name whose answer does not depend on the spelling.
 TABLES = {
     "solver": (SOLVERS, lambda name: Request.parse(solver=name).solver),
-    "averaging": (AVERAGINGS, averaging_by_name),
+    "averaging": (AVERAGINGS, lambda name: lookup("averaging", name, AVERAGINGS)),
     "topology": (graphs.TOPOLOGIES, lambda name: sorted(graphs.topology(name, 16).edges)),
     "weights": (graphs.WEIGHTS, lambda name: graphs.weighting(name, graphs.topologies.cycle(5)).matrix.tolist()),
     "split": (SPLITS, lambda name: split_by_name(with_argument(name))),

@@ -9,20 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenmesh import graphs
-from eigenmesh.averaging import (
-    AVERAGINGS,
-    AllReduce,
-    Chebyshev,
-    Factored,
-    Gossip,
-    Integers,
-    Polynomial,
-    PushSum,
-    Tree,
-    averaging_by_name,
-)
+from eigenmesh.averaging import AVERAGINGS, AllReduce, Chebyshev, Factored, Gossip, Integers, Polynomial, PushSum, Tree
 from eigenmesh.errors import GraphError, InputError, UnknownNameError
 from eigenmesh.networks import Stacked
+from eigenmesh.settings import Request
 
 EXACT = [AllReduce(), Gossip(), Chebyshev(), Polynomial(), Tree(), Factored(), Integers(), Integers(AllReduce())]
 KERNELS = [*EXACT, PushSum(), Gossip(1e-4), Chebyshev(1e-4), Polynomial(1e-4)]
@@ -244,9 +234,9 @@ def test_a_polynomial_on_a_one_way_ring_takes_its_diameter():
 
 
 def test_names():
-    assert {type(averaging_by_name(name)) for name in AVERAGINGS} == {type(kernel) for kernel in EXACT}
+    assert {type(make()) for make in AVERAGINGS.values()} == {type(kernel) for kernel in EXACT}
     with pytest.raises(
         UnknownNameError,
         match=r"'chebishev'.*chebyshev, factored, gossip, integers, polynomial, tree.*Did you mean 'chebyshev'",
     ):
-        averaging_by_name("chebishev")
+        Request.parse(averaging="chebishev")

@@ -11,7 +11,7 @@ import pytest
 
 import pages
 from eigenmesh import graphs
-from eigenmesh.averaging import averaging_by_name
+from eigenmesh.averaging import AVERAGINGS
 from eigenmesh.events import KINDS, VERSION
 from eigenmesh.fitting import Costs
 from eigenmesh.solvers import SOLVERS
@@ -157,7 +157,7 @@ def test_rounds_of_averages_are_as_printed():
         spectrum = weights.spectrum
         assert (links, diameter, beta) == (f"{weights.edges}", f"{spectrum.diameter}", f"{spectrum.beta:.4f}")
         for kernel, cell in zip(heading[4:], rounds, strict=True):
-            assert cell == f"{averaging_by_name(kernel).prepare(weights).rounds:,}", (name, kernel)
+            assert cell == f"{AVERAGINGS[kernel]().prepare(weights).rounds:,}", (name, kernel)
 
 
 @pytest.mark.parametrize(

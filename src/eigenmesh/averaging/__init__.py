@@ -26,7 +26,6 @@ from eigenmesh.averaging.spectral import (
     PushSumAverage,
 )
 from eigenmesh.averaging.tree import AllReduce, AllReduceAverage, Tree, TreeAverage
-from eigenmesh.words import lookup
 
 # All but the last send only over the links of the graph.
 AVERAGINGS: dict[str, Callable[[], Averaging]] = {
@@ -38,17 +37,6 @@ AVERAGINGS: dict[str, Callable[[], Averaging]] = {
     "tree": Tree,
     "allreduce": AllReduce,
 }
-
-
-def averaging_by_name(name: str) -> Averaging:
-    """Averaging method with this name, for the command line and the estimator.
-
-    Parameters
-    ----------
-    name : str
-        Name of the averaging, in any spelling.
-    """
-    return lookup("averaging", name, AVERAGINGS)()
 
 
 def name_of(averaging: Averaging) -> str:

@@ -14,14 +14,13 @@ from typing import Any
 from eigenmesh import __version__
 from eigenmesh.atomic_write import save_json, save_text
 from eigenmesh.errors import InputError, UnreadableFileError, file_errors
-from eigenmesh.fitting import canonical
 from eigenmesh.masking import ALL_PAIRS_UP_TO
 from eigenmesh.sites.authority import load_certificate, load_credentials
 from eigenmesh.sites.network_file import STATIC, Manifest, differences
 from eigenmesh.sites.site import Site
 from eigenmesh.transports.tls import CertificateKeyring
 from eigenmesh.transports.tls.keyring import is_signed_by_pinned, key_fingerprint
-from eigenmesh.words import one_line
+from eigenmesh.words import canonical, one_line
 
 # Columns that are listed by name; a page has room for no more.
 MOST_NAMES = 60

@@ -91,7 +91,9 @@ def _torch(device: str | None, timeout_s: float) -> Transport:
 TRANSPORTS: dict[str, TransportKind] = {
     kind.name: kind
     for kind in (
-        TransportKind("threads", "a thread of this process", run_nodes=run_threads, launcher=one_process),
+        TransportKind(
+            "threads", "a thread of this process", run_nodes=run_threads, launcher=lambda n: [sys.executable]
+        ),
         TransportKind("mpi", "a rank under mpiexec", "mpi", connect=_mpi, launcher=mpiexec, environment=OPEN_MPI),
         TransportKind("torch", "a rank under torchrun", "torch", connect=_torch, launcher=torchrun, device_arrays=True),
         TransportKind("tls", "a site that eigenmesh site run starts", "peers"),
