@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports structure bench bench-history bench-exact bench-bounds bench-shapes bench-tables bench-rounds bench-columns bench-streams bench-masks bench-engines bench-dask bench-daal bench-peers bench-follow bench-page bench-rehearsal bench-gpu attack fuzz faults driver mutations trials clean
+.PHONY: help flower demo peers-demo test check quick coverage lint format docs pages imports structure bench bench-history bench-exact bench-bounds bench-shapes bench-tables bench-rounds bench-columns bench-streams bench-masks bench-engines bench-dask bench-asked bench-daal bench-peers bench-follow bench-page bench-rehearsal bench-gpu attack fuzz faults driver mutations trials clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -103,6 +103,9 @@ bench-engines: $(VENV)/.dev ## an iteration and an average over MPI against the 
 bench-dask: $(VENV)/.dev ## Dask against dask-ml, and data larger than the workers' memory
 	$(BIN)/python benchmarks/dask_engine.py
 
+bench-asked: $(VENV)/.dev ## the same fit on Dask, Ray and Spark, beside their own PCA
+	$(BIN)/python benchmarks/asked.py
+
 bench-daal: $(VENV)/.dev .venv-daal/.made ## correlation PCA on two MPI ranks against daal4py
 	$(BIN)/python benchmarks/daal.py --daal .venv-daal/bin/python
 
@@ -143,7 +146,7 @@ trials: $(VENV)/.dev ## 200 runs of five real peers with faults: kills, pauses, 
 	$(BIN)/python benchmarks/trials.py --trials 200 --workers 2
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .venv-daal .asv out docs/_build docs/gallery docs/api/classes .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-daal .venv-flower .asv out docs/_build docs/gallery docs/api/classes .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "eigenmesh needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ...")'
@@ -154,6 +157,14 @@ $(VENV)/.made:
 .venv-daal/.made:
 	$(PYTHON) -m venv .venv-daal
 	.venv-daal/bin/python -m pip install --quiet scikit-learn-intelex daal4py mpich packaging 'scikit-learn==1.5.2'
+	touch $@
+
+# Flower asks for older versions of typer and rich.
+flower: .venv-flower/.made ## an environment with Flower, for its tests
+
+.venv-flower/.made: pyproject.toml
+	$(PYTHON) -m venv .venv-flower
+	.venv-flower/bin/python -m pip install --quiet --editable '.[flower]'
 	touch $@
 
 $(VENV)/.report: $(VENV)/.made pyproject.toml

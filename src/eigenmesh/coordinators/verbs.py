@@ -312,13 +312,20 @@ def answer(
         with np.errstate(over="ignore", invalid="ignore"):
             found = verb(rows, head, *arrays)
         about = {"site": site, "parts": 1, "rows": rows.shape[0], "n_features": rows.shape[1]}
-        return encode(about if columns is None else {**about, "columns": list(columns)}, *found)
+        # Who asks without a number of columns does not know their names, either.
+        named = columns is not None and head.get("n_features") is None
+        return encode({**about, "columns": list(columns or ())} if named else about, *found)
     except NotFiniteError as error:
         row, column, value = error.args
         place = {"row": first_row + row, "column": column, "value": "NaN" if np.isnan(value) else str(value)}
         return encode({"error": "NotFiniteError", "text": str(error), "site": site, **place})
     except Exception as error:
-        return encode({"error": type(error).__name__, "text": str(error), "site": site})
+        return refusal(error, site)
+
+
+def refusal(error: Exception, site: str) -> bytes:
+    """The answer of a site that cannot give one."""
+    return encode({"error": type(error).__name__, "text": str(error), "site": site})
 
 
 def _require_alike(rows: Any, head: Head, arrays: Arrays) -> None:

@@ -1,0 +1,185 @@
+"""The same fit on every engine that is asked for sums: seconds, requests, and how far components are from each other.
+
+``python benchmarks/asked.py mnist`` needs EIGENMESH_DATA; ``wide`` is 2,000 x 70,000 with one entry in a hundred. Of
+the engines, those in ``--engines`` run. Ray, Spark and Dask get two workers with one thread of BLAS each.
+Beside them runs what their users have: X^T X and eigh by hand, the PCA of pyspark.ml, and tsqr of dask-ml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import contextmanager, suppress
+from typing import Any
+
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"), PYSPARK_PYTHON=sys.executable)
+
+import numpy as np
+import scipy.sparse
+from rich.console import Console
+from rich.table import Table
+from timing import side_by_side
+from truth import leading
+
+from eigenmesh import DecentralizedPCA
+from eigenmesh.data import load
+from eigenmesh.metrics import largest_angle
+
+PARTS, COMPONENTS, TOL = 8, 10, 1e-8
+console = Console(width=150)
+Fits = dict[str, Callable[[], Any]]
+
+
+def ours(data: Any, **settings: Any) -> Callable[[], DecentralizedPCA]:
+    return lambda: DecentralizedPCA(COMPONENTS, tol=TOL, random_state=0, **settings).fit(data)
+
+
+def by_hand(total: np.ndarray, sums: np.ndarray, n: int) -> np.ndarray:
+    """Components from X^T X and the sums of the columns."""
+    mean = sums / n
+    return np.linalg.eigh((total - n * np.outer(mean, mean)) / (n - 1))[1][:, ::-1][:, :COMPONENTS].T
+
+
+@contextmanager
+def dask(parts: list[Any]) -> Any:
+    import dask.array as da
+    from dask import delayed
+    from distributed import Client, LocalCluster, wait
+
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit="3GiB") as cluster,
+        Client(cluster),
+    ):
+        if scipy.sparse.issparse(parts[0]):
+            meta = scipy.sparse.csr_array((0, 0))
+            blocks = [da.from_delayed(delayed(part), part.shape, meta=meta, dtype=float) for part in parts]
+            yield {"eigenmesh": ours(da.concatenate(blocks).persist())}
+            return
+        X = da.from_array(np.concatenate(parts), chunks=(len(parts[0]), -1)).persist()
+        wait(X)
+        n = X.shape[0]
+        fits: Fits = {"eigenmesh": ours(X), "eigenmesh, products": ours(X, covariance="matrix-free")}
+        fits["X^T X and eigh"] = lambda: by_hand((X.T @ X).compute(), X.sum(axis=0).compute(), n)
+        with suppress(ImportError):
+            from dask_ml.decomposition import PCA
+
+            fits["dask-ml, tsqr"] = lambda: PCA(COMPONENTS, svd_solver="full").fit(X)
+        yield fits
+
+
+@contextmanager
+def ray(parts: list[Any]) -> Any:
+    import ray as engine
+
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+    engine.init(num_cpus=2, object_store_memory=2 * 2**30, **quiet)
+    refs = [engine.put(part) for part in parts]
+    fits: Fits = {"eigenmesh": ours(refs)}
+    if not scipy.sparse.issparse(parts[0]):
+        squares = engine.remote(lambda rows: (rows.T @ rows, rows.sum(axis=0)))
+        n = sum(map(len, parts))
+
+        def hand() -> np.ndarray:
+            found = engine.get([squares.remote(ref) for ref in refs])
+            return by_hand(sum(one[0] for one in found), sum(one[1] for one in found), n)
+
+        fits |= {"eigenmesh, products": ours(refs, covariance="matrix-free"), "X^T X and eigh": hand}
+    yield fits
+    engine.shutdown()
+
+
+@contextmanager
+def spark(parts: list[Any]) -> Any:
+    from pyspark.ml.feature import PCA
+    from pyspark.ml.linalg import Vectors
+    from pyspark.sql import SparkSession
+
+    local = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "5g"}
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    session = SparkSession.builder.master("local[2]").config(map=local | quiet).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+
+    def vectors(part: Any) -> list[Any]:
+        if isinstance(part, np.ndarray):
+            return [(Vectors.dense(row),) for row in part]
+        d = part.shape[1]
+        return [(Vectors.sparse(d, part[[row]].indices, part[[row]].data),) for row in range(part.shape[0])]
+
+    rows = session.sparkContext.parallelize(parts, len(parts)).flatMap(vectors)
+    frame = session.createDataFrame(rows, ["features"]).persist()
+    frame.count()
+    fits: Fits = {"eigenmesh": ours(frame)}
+    if not scipy.sparse.issparse(parts[0]):
+        fits["eigenmesh, products"] = ours(frame, covariance="matrix-free")
+        fits["pyspark.ml PCA"] = lambda: (
+            PCA(k=COMPONENTS, inputCol="features", outputCol="scores").fit(frame).pc.toArray().T
+        )
+    yield fits
+    session.stop()
+
+
+@contextmanager
+def simulation(parts: list[Any]) -> Any:
+    yield {"eigenmesh": ours(parts)}
+
+
+ENGINES = {"simulation": simulation, "dask": dask, "ray": ray, "spark": spark}
+
+
+def compare(title: str, parts: list[Any], true: np.ndarray, engines: list[str], passes: int) -> None:
+    """One row for each fit of each engine: the least time of some passes, requests, true error, and what differs."""
+    table = Table(title=title)
+    for heading in ("engine", "fit", "seconds", "requests", "bound", "true sin", "from the simulation"):
+        table.add_column(heading, justify="right")
+    known = None
+    for name in engines:
+        found: dict[str, Any] = {}
+
+        def kept(fit: str, make: Callable[[], Any], found: dict[str, Any] = found) -> Callable[[], None]:
+            return lambda: found.__setitem__(fit, make())
+
+        with ENGINES[name](parts) as fits:
+            least = side_by_side({fit: kept(fit, make) for fit, make in fits.items()}, repeats=1, passes=passes)
+        for fit, seconds in least.items():
+            components = np.asarray(getattr(found[fit], "components_", found[fit]))
+            known = components if known is None else known
+            row = [f"{seconds:.2f}", "", "", f"{largest_angle(components.T[np.newaxis], true):.0e}", ""]
+            if isinstance(found[fit], DecentralizedPCA):
+                row[1] = "" if name == "simulation" else str(found[fit].traffic_.rounds)
+                row[2], row[4] = f"{found[fit].certificate_.error_bound:.1e}", f"{np.abs(components - known).max():.0e}"
+            table.add_row(name, fit, *row)
+    console.print(table)
+
+
+def wide() -> tuple[list[Any], np.ndarray]:
+    """2,000 x 70,000 sparse rows around a few directions, and their components from the matrix of inner products."""
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.random_array((2000, 70_000), density=0.01, rng=rng, format="csr")
+    # Columns of falling size, so that components are apart.
+    X = scipy.sparse.csr_array(X @ scipy.sparse.diags_array(np.geomspace(100, 0.1, 70_000)))
+    mean = np.asarray(X.mean(axis=0))
+    scores = X @ mean
+    gram = (X @ X.T).toarray() - scores[:, None] - scores[None, :] + mean @ mean
+    left = np.linalg.eigh(gram)[1][:, ::-1][:, :COMPONENTS]
+    true = X.T @ left - np.outer(mean, left.sum(axis=0))
+    return [X[start : start + 250] for start in range(0, 2000, 250)], true / np.linalg.norm(true, axis=0)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problems", nargs="*", default=["mnist", "wide"], help="mnist, wide (default: both)")
+    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("--passes", type=int, default=3)
+    asked = parser.parse_args()
+    chosen = asked.engines.split(",")
+    if "mnist" in asked.problems:
+        X = np.asarray(load("mnist").X, dtype=float)
+        title = f"MNIST, {len(X):,} x {X.shape[1]} in {PARTS} parts, K = {COMPONENTS}"
+        compare(title, np.array_split(X, PARTS), leading(X, COMPONENTS), chosen, asked.passes)
+    if "wide" in asked.problems:
+        parts, true = wide()
+        compare("2,000 x 70,000, 1 % stored", parts, true, chosen, asked.passes)
