@@ -1,21 +1,28 @@
 """The same fit on every engine that is asked for sums: seconds, requests, and how far components are from each other.
 
-``python benchmarks/asked.py mnist`` needs EIGENMESH_DATA; ``wide`` is 2,000 x 70,000 with one entry in a hundred. Of
-the engines, those in ``--engines`` run. Ray, Spark and Dask get two workers with one thread of BLAS each.
-Beside them runs what their users have: X^T X and eigh by hand, the PCA of pyspark.ml, and tsqr of dask-ml.
+``python benchmarks/asked.py digits mnist wide``: ``mnist`` needs EIGENMESH_DATA; ``wide`` is 2,000 x 70,000 with one
+entry in a hundred. ``--engines`` says where: simulation,mpi,dask,ray,spark,flower. Dask, Ray and Spark get two workers
+with one thread of BLAS each. Beside them runs what their users have: X^T X and eigh by hand, the PCA of pyspark.ml, and
+tsqr of dask-ml.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"), PYSPARK_PYTHON=sys.executable)
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
 import scipy.sparse
@@ -24,7 +31,7 @@ from rich.table import Table
 from timing import side_by_side
 from truth import leading
 
-from eigenmesh import DecentralizedPCA
+from eigenmesh import DecentralizedPCA, SavedModel, load_model
 from eigenmesh.data import load
 from eigenmesh.metrics import largest_angle
 
@@ -122,11 +129,73 @@ def spark(parts: list[Any]) -> Any:
 
 
 @contextmanager
+def mpi(parts: list[Any]) -> Any:
+    """Ranks of MPI, one for each part; their seconds are those of rank 0, without the start of processes."""
+    mpiexec = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    with tempfile.TemporaryDirectory() as folder:
+        for rank, part in enumerate(parts):
+            np.save(Path(folder, f"{rank}.npy"), part)
+        allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        allowed["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
+        command = [mpiexec, "-n", str(len(parts)), sys.executable, __file__, "--rank-of", folder]
+
+        def run() -> Elsewhere:
+            subprocess.run(command, env=os.environ | allowed, check=True, capture_output=True)
+            return Elsewhere(load_model(Path(folder, "model.npz")), float(Path(folder, "seconds").read_text()))
+
+        yield {"eigenmesh": run}
+
+
+def rank_of(folder: Path) -> None:
+    """The work of one rank."""
+    from mpi4py import MPI
+
+    rank = MPI.COMM_WORLD.rank
+    rows = np.load(folder / f"{rank}.npy")
+    MPI.COMM_WORLD.Barrier()
+    began = time.perf_counter()
+    pca = ours(rows, transport="mpi")()
+    seconds = time.perf_counter() - began
+    if rank == 0:
+        pca.save(folder / "model.npz")
+        (folder / "seconds").write_text(str(seconds))
+
+
+@contextmanager
+def flower(parts: list[Any]) -> Any:
+    """A superlink and supernodes; the seconds are those of the whole run, of which its start is a large part."""
+    from federation import Federation, programs
+
+    with tempfile.TemporaryDirectory() as folder:
+        federation = Federation(Path(folder), programs(), {f"site{at}": part for at, part in enumerate(parts)})
+        out, config = Path(folder, "model.npz"), {"sites": len(parts), "components": COMPONENTS, "tol": TOL}
+
+        def run() -> Elsewhere:
+            began = time.perf_counter()
+            federation.run(out=str(out), **config).wait()
+            return Elsewhere(load_model(out), time.perf_counter() - began)
+
+        yield {"eigenmesh": run}
+        federation.close()
+
+
+class Elsewhere(NamedTuple):
+    """The model of a fit in other processes, and its seconds."""
+
+    model: SavedModel
+    seconds: float
+
+    @property
+    def components_(self) -> np.ndarray:
+        return self.model.components_
+
+
+@contextmanager
 def simulation(parts: list[Any]) -> Any:
     yield {"eigenmesh": ours(parts)}
 
 
-ENGINES = {"simulation": simulation, "dask": dask, "ray": ray, "spark": spark}
+ENGINES = {"simulation": simulation, "dask": dask, "ray": ray, "spark": spark, "mpi": mpi, "flower": flower}
 
 
 def compare(title: str, parts: list[Any], true: np.ndarray, engines: list[str], passes: int) -> None:
@@ -149,7 +218,11 @@ def compare(title: str, parts: list[Any], true: np.ndarray, engines: list[str], 
             row = [f"{seconds:.2f}", "", "", f"{largest_angle(components.T[np.newaxis], true):.0e}", ""]
             if isinstance(found[fit], DecentralizedPCA):
                 row[1] = "" if name == "simulation" else str(found[fit].traffic_.rounds)
-                row[2], row[4] = f"{found[fit].certificate_.error_bound:.1e}", f"{np.abs(components - known).max():.0e}"
+                row[2] = f"{found[fit].certificate_.error_bound:.1e}"
+            if isinstance(found[fit], Elsewhere):
+                row[0], row[2] = f"{found[fit].seconds:.2f}", f"{found[fit].model.model_.error_bound:.1e}"
+            if fit.startswith("eigenmesh"):
+                row[4] = f"{np.abs(components - known).max():.0e}"
             table.add_row(name, fit, *row)
     console.print(table)
 
@@ -171,15 +244,21 @@ def wide() -> tuple[list[Any], np.ndarray]:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problems", nargs="*", default=["mnist", "wide"], help="mnist, wide (default: both)")
-    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("problems", nargs="*", default=["mnist", "wide"], help="digits, mnist, wide")
+    parser.add_argument("--engines", default="simulation,dask,ray,spark")
     parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--parts", type=int, default=PARTS)
+    parser.add_argument("--rank-of", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     chosen = asked.engines.split(",")
-    if "mnist" in asked.problems:
-        X = np.asarray(load("mnist").X, dtype=float)
-        title = f"MNIST, {len(X):,} x {X.shape[1]} in {PARTS} parts, K = {COMPONENTS}"
-        compare(title, np.array_split(X, PARTS), leading(X, COMPONENTS), chosen, asked.passes)
+    if asked.rank_of is not None:
+        rank_of(asked.rank_of)
+        sys.exit()
+    for name in ("digits", "mnist"):
+        if name in asked.problems:
+            X = np.asarray(load(name).X, dtype=float)
+            title = f"{name}, {len(X):,} x {X.shape[1]} in {asked.parts} parts, K = {COMPONENTS}"
+            compare(title, np.array_split(X, asked.parts), leading(X, COMPONENTS), chosen, asked.passes)
     if "wide" in asked.problems:
         parts, true = wide()
         compare("2,000 x 70,000, 1 % stored", parts, true, chosen, asked.passes)

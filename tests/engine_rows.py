@@ -36,8 +36,10 @@ class Here(Coordinator):
 class Engine:
     """A row of the table.
 
+    started : a context in which it runs
     of_parts, of_frame, back : functions that hand it parts of an array, or a data frame, and that collect scores
     worker_pids : the processes that do the work, or None if it is done here
+    stop : stops it before its time, or None if it can do without
     """
 
     name: str
@@ -46,6 +48,7 @@ class Engine:
     of_frame: Callable[[pd.DataFrame], Any] | None
     back: Callable[[Any], np.ndarray]
     worker_pids: Callable[[], set[int]] | None = None
+    stop: Callable[[], None] | None = None
 
 
 @contextmanager
@@ -172,6 +175,18 @@ def spark_pids():
     return set(SparkContext.getOrCreate().parallelize(range(8), 8).map(lambda _: os.getpid()).collect())
 
 
+def ray_stop():
+    import ray
+
+    ray.shutdown()
+
+
+def spark_stop():
+    from pyspark.sql import SparkSession
+
+    SparkSession.getActiveSession().stop()
+
+
 def dask_back(scores):
     return np.asarray(scores.compute())
 
@@ -179,8 +194,8 @@ def dask_back(scores):
 ENGINES = (
     Engine("here", here, Here, None, np.vstack),
     Engine("dask", dask_started, dask_of_parts, dask_of_frame, dask_back, dask_pids),
-    Engine("ray", ray_started, ray_of_parts, ray_of_frame, ray_back, ray_pids),
-    Engine("spark", spark_started, spark_of_parts, spark_of_frame, spark_back, spark_pids),
+    Engine("ray", ray_started, ray_of_parts, ray_of_frame, ray_back, ray_pids, ray_stop),
+    Engine("spark", spark_started, spark_of_parts, spark_of_frame, spark_back, spark_pids, spark_stop),
 )
 
 

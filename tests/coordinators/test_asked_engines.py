@@ -8,7 +8,7 @@ from sklearn.decomposition import PCA
 
 from eigenmesh import DecentralizedPCA, certify
 from eigenmesh.data.datasets import gaussian, geometric_spectrum
-from eigenmesh.errors import DataError, EigenmeshError
+from eigenmesh.errors import DataError, EigenmeshError, TransportError
 from eigenmesh.events import on_record
 from engine_rows import ENGINES, kill_one
 from problems import angles, truth
@@ -132,3 +132,13 @@ def test_a_killed_worker_is_survived(engine, samples):
     assert killed[0] not in engine.worker_pids()
     assert len(pca.history_) > 1  # products were made after the kill
     assert angles(pca.components_, truth(samples)[1][:, :K]).max() < 1e-10
+
+
+# The last test, because the engine is gone afterwards.
+def test_an_engine_that_is_not_running(engine, samples):
+    if engine.stop is None:
+        pytest.skip("it runs without a server")
+    data = engine.of_parts(in_parts(samples))
+    engine.stop()
+    with pytest.raises(TransportError, match="not running"):
+        DecentralizedPCA(K).fit(data)

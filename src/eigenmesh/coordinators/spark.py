@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ class SparkFrame(Coordinator):
     Parameters
     ----------
     X : pyspark.sql.DataFrame
-        The samples. Their bytes stay in Spark's memory, or on its disk, from the first request to the end of the fit.
+        The samples. For products, their bytes stay in Spark's memory, or on its disk, until the end of the fit.
     """
 
     name, request_s = "spark", 1.5
@@ -41,7 +40,7 @@ class SparkFrame(Coordinator):
             raise InputError(
                 f"Spark data must be a DataFrame; got {type(X).__name__}. Use to_spark() of pandas frames."
             )
-        self._given = X
+        self._given, self._kept, self._answers = X, None, 1
         with _told():
             first = X.limit(1).toArrow()
         self._columns = RowColumns.of(first.schema, WHOLE)
@@ -50,25 +49,25 @@ class SparkFrame(Coordinator):
             raise InputError(f"{WHOLE} has no rows.")
         self.n_features = int(self._columns.rows(first, "its first row").shape[1])
 
-    @cached_property
-    def _pieces(self) -> Any:
-        return self._given.mapInArrow(_packed(self._columns), PIECES).persist()
-
     def ask(self, message: bytes) -> bytes:
+        frame = self._given if self._kept is None else self._kept
+        columns = self._columns if self._kept is None else None
         with _told():
-            found = self._pieces.mapInArrow(_answered(message), "part int, answer binary").collect()
+            found = frame.mapInArrow(_answered(message, columns), "part int, answer binary").collect()
+        self._answers = len(found)
         # In the order of the partitions, so that the same partitions give the same bits.
         return verbs.add([bytes(row.answer) for row in sorted(found, key=lambda row: row.part)])
 
     @property
     def largest_answer(self) -> int:
         """The driver gets one from each partition."""
-        return ANSWERED_BYTES // max(1, self._n_partitions)
+        return ANSWERED_BYTES // max(1, self._answers)
 
-    @cached_property
-    def _n_partitions(self) -> int:
-        with _told():
-            return len(self._pieces.mapInArrow(_counted, "part int").collect())
+    def keep(self, n_bytes: int, asked: bool) -> None:
+        """Keep the rows as bytes, which Spark hands to Python faster than its own rows, and on its disk if need be."""
+        if self._kept is None:
+            with _told():
+                self._kept = self._given.mapInArrow(_packed(self._columns), PIECES).persist()
 
     def scores(self, project: Callable[[Any, str], Any], names: Sequence[str]) -> Any:
         """A data frame with a column for each component, computed when it is used."""
@@ -76,9 +75,9 @@ class SparkFrame(Coordinator):
         return self._given.mapInArrow(_projected(self._columns, project, list(names)), schema)
 
     def close(self) -> None:
-        if "_pieces" in vars(self):
-            self._pieces.unpersist()
-            del self._pieces
+        if self._kept is not None:
+            self._kept.unpersist()
+            self._kept = None
 
 
 coordinator = SparkFrame
@@ -117,9 +116,8 @@ def _packed(columns: RowColumns) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """A function that turns batches of a partition into pieces of rows as bytes."""
 
     def pack(batches: Iterator[Any]) -> Iterator[Any]:
-        pa, number, where = import_extra("pyarrow", "spark", PURPOSE), 0, f"node {_partition()}"
-        for batch in batches:
-            whole = columns.rows(pa.Table.from_batches([batch]), where)
+        pa, number = import_extra("pyarrow", "spark", PURPOSE), 0
+        for whole in _rows_of(batches, columns, f"node {_partition()}"):
             step = max(1, PIECE_BYTES * max(1, whole.shape[0]) // max(1, _n_bytes(whole)))
             for start in range(0, whole.shape[0], step):
                 piece = whole[start : start + step]
@@ -129,29 +127,32 @@ def _packed(columns: RowColumns) -> Callable[[Iterator[Any]], Iterator[Any]]:
     return pack
 
 
-def _answered(message: bytes) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """A function that answers a message for all pieces of a partition."""
+def _answered(message: bytes, columns: RowColumns | None) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """A function that answers a message for all rows of a partition, or for all pieces of them if they are bytes."""
 
     def answer(batches: Iterator[Any]) -> Iterator[Any]:
         pa, part, start = import_extra("pyarrow", "spark", PURPOSE), _partition(), 0
         answers: list[bytes] = []
-        for batch in batches:
-            for at in range(batch.num_rows):
-                rows = _of_bytes({name: batch.column(name)[at] for name in batch.schema.names})
-                own = verbs.answer(message, rows, f"node {part}", first_row=start)
-                # Added at once, so that a worker holds two answers at most.
-                answers, start = [verbs.add([*answers, own], as_one=True)], start + rows.shape[0]
+        for rows in _rows_of(batches, columns, f"node {part}"):
+            own = verbs.answer(message, rows, f"node {part}", first_row=start)
+            # Added at once, so that a worker holds two answers at most.
+            answers, start = [verbs.add([*answers, own], as_one=True)], start + rows.shape[0]
         if answers:
-            columns = [pa.array([part], pa.int32()), pa.array(answers, pa.binary())]
-            yield pa.RecordBatch.from_arrays(columns, ["part", "answer"])
+            found = [pa.array([part], pa.int32()), pa.array(answers, pa.binary())]
+            yield pa.RecordBatch.from_arrays(found, ["part", "answer"])
 
     return answer
 
 
-def _counted(batches: Iterator[Any]) -> Iterator[Any]:
-    pa, rows = import_extra("pyarrow", "spark", PURPOSE), sum(batch.num_rows for batch in batches)
-    if rows:
-        yield pa.RecordBatch.from_arrays([pa.array([_partition()], pa.int32())], ["part"])
+def _rows_of(batches: Iterator[Any], columns: RowColumns | None, where: str) -> Iterator[Any]:
+    """The rows of batches, or the pieces in them."""
+    pa = import_extra("pyarrow", "spark", PURPOSE)
+    for batch in batches:
+        if columns is not None:
+            yield columns.rows(pa.Table.from_batches([batch]), where)
+            continue
+        for at in range(batch.num_rows):
+            yield _of_bytes({name: batch.column(name)[at] for name in batch.schema.names})
 
 
 def _projected(
