@@ -1,8 +1,11 @@
 """Frames come back as they were sent; anything else is refused with one error, before memory is taken for it."""
 
+import hashlib
 import random
+import re
 import struct
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from eigenmesh.data import CrossProducts, Shards
 from eigenmesh.errors import FrameError, InputError, TransportError
-from eigenmesh.protocol import wire
+from eigenmesh.protocol import Run, wire
 from eigenmesh.protocol.wire import HEAD_BYTES, Kind
 
 RUN = bytes(range(16))
@@ -209,3 +213,18 @@ def test_random_bytes_raise_one_error_and_take_no_memory():
         assert tracemalloc.get_traced_memory()[1] < 4 * LIMIT
     finally:
         tracemalloc.stop()
+
+
+def test_the_vectors_of_the_page_on_the_wire():
+    """The same that the independent site has to meet."""
+    page = Path(__file__).parents[2].joinpath("docs", "sites", "protocol.md").read_text(encoding="utf-8")
+    due = dict(re.findall(r"^\| ([^|]+) \| `([0-9a-f ]+)` \|$", page, re.MULTILINE))
+    form = CrossProducts.usual(2, n_sites=3, weighted=True)
+    words = [0, *map(int, form.encode(Shards.from_list([np.array([[1.5, -2.0], [0.25, 3.0]])]), 0))]
+    assert " ".join(f"{word:x}" for word in words) == due["words of the two samples"]
+    r = hashlib.sha256(b"eigenmesh run\n" + b"0" * 64).digest()[:16]
+    run = Run(r, "", 1 << 20)
+    assert run.id_of(()).hex() == due["run id"]
+    body = wire.array_body([np.array([words], np.uint64)], 1 << 20)
+    message = struct.pack("<Q", 64 + 144) + wire.encode(wire.Kind.DATA, run.id_of(()), 0, 0, 0, body, 1)
+    assert hashlib.sha256(message).hexdigest() == due["SHA-256 of the message"]
