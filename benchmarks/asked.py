@@ -233,6 +233,7 @@ def wide() -> tuple[list[Any], np.ndarray]:
     X = scipy.sparse.random_array((2000, 70_000), density=0.01, rng=rng, format="csr")
     # Columns of falling size, so that components are apart.
     X = scipy.sparse.csr_array(X @ scipy.sparse.diags_array(np.geomspace(100, 0.1, 70_000)))
+    X.sort_indices()
     mean = np.asarray(X.mean(axis=0))
     scores = X @ mean
     gram = (X @ X.T).toarray() - scores[:, None] - scores[None, :] + mean @ mean
