@@ -18,7 +18,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from eigenmesh.coordinators import verbs
 from eigenmesh.coordinators.coordinator import Coordinator
-from eigenmesh.errors import DeadlineError, InputError, TransportError
+from eigenmesh.errors import DeadlineError, InputError
 
 # Where the bytes of a message are in Flower's records.
 RECORD, BYTES = "eigenmesh", "message"
@@ -60,15 +60,16 @@ class FlowerSites(Coordinator):
         nodes = self._nodes()
         content = RecordDict({RECORD: ConfigRecord({BYTES: message})})
         sent = [Message(content, dst_node_id=node, message_type="query") for node in nodes]
-        answers = {}
+        answers, reason = {}, f"nothing has come within {self.timeout_s:g} s"
         for reply in self.grid.send_and_receive(sent, timeout=self.timeout_s):
-            node = reply.metadata.src_node_id
             if reply.has_error():
-                raise TransportError(f"{self._label(node)} could not answer: {reply.error.reason}")
-            answers[node] = bytes(reply.content[RECORD][BYTES])
-        # Flower returns fewer replies without an error.
+                # The superlink answers for a site that is gone, under a number of its own.
+                reason = str(reply.error.reason)
+                continue
+            answers[reply.metadata.src_node_id] = bytes(reply.content[RECORD][BYTES])
+        # After the time Flower returns fewer replies, without an error.
         if missing := [self._label(node) for node in nodes if node not in answers]:
-            raise DeadlineError(f"{', '.join(missing)} did not answer within {self.timeout_s:g} s; the fit ends.")
+            raise DeadlineError(f"{', '.join(missing)} did not answer: {reason}; the fit ends.")
         if not self._names:
             named = sorted((verbs.decode(answers[node])[0]["site"], node) for node in nodes)
             self._names = {node: name for name, node in named}
