@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help flower demo peers-demo test check quick coverage lint format docs pages imports structure bench bench-history bench-exact bench-bounds bench-shapes bench-tables bench-rounds bench-columns bench-streams bench-masks bench-engines bench-dask bench-asked bench-daal bench-peers bench-follow bench-page bench-rehearsal bench-gpu attack fuzz faults driver mutations trials clean
+.PHONY: help flower demo peers-demo test peer-tests check quick coverage lint format docs pages imports structure bench bench-history bench-exact bench-bounds bench-shapes bench-tables bench-rounds bench-columns bench-streams bench-masks bench-engines bench-dask bench-asked bench-daal bench-peers bench-follow bench-page bench-rehearsal bench-gpu attack fuzz faults driver mutations trials clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,12 @@ peers-demo: $(VENV)/.peers ## five real peers with certificates; one is killed a
 # Many tests wait for processes, so there are more workers than cores; those of a file share what it has launched.
 test: $(VENV)/.dev ## all tests
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -q
+
+peer-tests: $(VENV)/.dev .venv-scanpy/.made ## scikit-learn's own tests of PCA on ours, and scanpy's results beside ours
+	$(BIN)/python -m pytest -q -n 0 tests/peers/peer_scikit_learn.py
+	.venv-scanpy/bin/python -m pytest -q -c /dev/null --rootdir=. -p no:cacheprovider tests/peers/peer_scanpy.py
+	.venv-scanpy/bin/python -m pytest -q -c /dev/null --rootdir=. -p no:cacheprovider -o pythonpath=tests \
+	  tests/estimator/test_columns_of_frames.py -k AnnData
 
 # mypy keeps one core busy for a while; the tests have the other, and then both.
 check: $(VENV)/.dev ## lint, types and the quick tests
@@ -146,7 +152,7 @@ trials: $(VENV)/.dev ## 200 runs of five real peers with faults: kills, pauses, 
 	$(BIN)/python benchmarks/trials.py --trials 200 --workers 2
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .venv-daal .venv-flower .asv out docs/_build docs/gallery docs/api/classes .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-daal .venv-flower .venv-scanpy .asv out docs/_build docs/gallery docs/api/classes .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "eigenmesh needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ...")'
@@ -165,6 +171,10 @@ flower: .venv-flower/.made ## an environment with Flower, for its tests
 .venv-flower/.made: pyproject.toml
 	$(PYTHON) -m venv .venv-flower
 	.venv-flower/bin/python -m pip install --quiet --editable '.[flower]'
+# AnnData asks for pandas 2.
+.venv-scanpy/.made: pyproject.toml
+	$(PYTHON) -m venv .venv-scanpy
+	.venv-scanpy/bin/python -m pip install --quiet --disable-pip-version-check scanpy pytest polars --editable '.[hdf5,parquet]'
 	touch $@
 
 $(VENV)/.report: $(VENV)/.made pyproject.toml
