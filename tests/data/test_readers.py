@@ -20,6 +20,7 @@ from eigenmesh.cli.app import app
 from eigenmesh.cli.messages import GIVEN, field_names, option_names
 from eigenmesh.data import read_table
 from eigenmesh.data.formats import text
+from eigenmesh.data.formats.text_fields import FieldColumns
 from eigenmesh.errors import DataError, EigenmeshError, InputError, UnreadableFileError
 
 pytest.importorskip("pyarrow")
@@ -74,9 +75,15 @@ WRITTEN = {
 }  # fmt: skip
 
 
+# Numbers that pyarrow leaves to the other parser.
+NOT_OF_PYARROW = [WRITTEN[name][0] for name in ("thousands and point", "signs")]
+
+
 @pytest.mark.parametrize(("content", "options"), WRITTEN.values(), ids=WRITTEN)
 @pytest.mark.parametrize("packed", [False, True], ids=["", "gzip"])
-def test_both_parsers_read_the_same(table, parser, content, options, packed):
+def test_both_parsers_read_the_same(table, parser, content, options, packed, monkeypatch):
+    if parser == "pyarrow" and content not in NOT_OF_PYARROW:
+        monkeypatch.setattr(FieldColumns, "_numbers", None)
     content = content if isinstance(content, bytes) else content.encode()
     read = read_table(table(gzip.compress(content), "a.csv.gz") if packed else table(content), **options)
     assert read.X.tolist() == AGE_BMI

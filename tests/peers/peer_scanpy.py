@@ -19,7 +19,10 @@ def adata(request):
     kinds = rng.gamma(0.5, 2.0, (5, 300))
     counts = rng.poisson(kinds[rng.integers(0, 5, 400)]).astype(np.float64)
     obs = pd.DataFrame({"site": pd.Categorical(np.array(["oslo", "bergen", "bodo"])[np.arange(400) % 3])})
-    obs.index, var = [f"cell{row}" for row in range(400)], pd.DataFrame(index=[f"gene{column}" for column in range(300)])
+    obs.index, var = (
+        [f"cell{row}" for row in range(400)],
+        pd.DataFrame(index=[f"gene{column}" for column in range(300)]),
+    )
     made = anndata.AnnData(sparse.csr_matrix(counts) if request.param == "sparse" else counts, obs=obs, var=var)
     sc.pp.normalize_total(made, target_sum=1e4)
     sc.pp.log1p(made)

@@ -33,7 +33,9 @@ def outcomes(tmp_path_factory):
     for case in ET.parse(report).iter("testcase"):
         kinds = {part.tag for part in case}
         kind = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
-        counts = found.setdefault(case.get("name", "").partition("[")[0], dict.fromkeys(("passed", "failed", "skipped"), 0))
+        counts = found.setdefault(
+            case.get("name", "").partition("[")[0], dict.fromkeys(("passed", "failed", "skipped"), 0)
+        )
         counts[kind] += 1
     print(f"\n{sum(one['passed'] for one in found.values())} cases pass")
     return found
