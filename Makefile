@@ -171,6 +171,8 @@ flower: .venv-flower/.made ## an environment with Flower, for its tests
 .venv-flower/.made: pyproject.toml
 	$(PYTHON) -m venv .venv-flower
 	.venv-flower/bin/python -m pip install --quiet --editable '.[flower]'
+	touch $@
+
 # AnnData asks for pandas 2.
 .venv-scanpy/.made: pyproject.toml
 	$(PYTHON) -m venv .venv-scanpy
