@@ -64,7 +64,7 @@ def test_every_command_loads_and_is_called_by_its_name(command):
 
 
 def test_an_operator_has_the_commands_of_a_site_and_nobody_else_has(call):
-    commands = "approve audit check combine init key pin rehearse renew revoke run sign status summarise withdraw"
+    commands = "approve audit check combine init key pin rehearse relay renew revoke run sign status summarise withdraw"
     assert " ".join(sorted(SITE_COMMANDS)) == commands
     for name in SITE_COMMANDS:
         assert call("site", name, "--help").exit_code == 0

@@ -38,7 +38,7 @@ def verdicts(found):
 
 def test_a_site_that_is_ready_and_what_it_would_send(two):
     found = findings(two, "bergen")
-    assert verdicts(found) == {"privacy": "note"}
+    assert verdicts(found) == {"privacy": "note", "neighbour oslo": "note"}
     assert not two.out("bergen").exists()
     assert "897 samples of 20 columns" in found["data"].text
     assert "products of 20 x 8; the largest has 2.6 kB" in found["messages"].text
@@ -127,7 +127,8 @@ def test_missing_and_constant_columns_and_a_solver_that_is_too_slow(two):
     X[3, 4], X[:, 7] = np.nan, 2.0
     np.save(path, X)
     found = findings(two, "bergen")
-    assert verdicts(found) == {"privacy": "note", "missing": "problem", "constant": "note", "forecast": "problem"}
+    seen = {"privacy": "note", "missing": "problem", "constant": "note", "forecast": "problem"}
+    assert verdicts(found) == {**seen, "neighbour oslo": "note"}
     assert "1 entries in column 4" in found["missing"].text
     assert "column 7" in found["constant"].text
     two.edit("bergen", 'missing = "error"', 'missing = "mean"')
@@ -156,3 +157,17 @@ def test_the_command_prints_a_table_or_values_and_ends_with_2_for_a_problem(two)
     assert done.exit_code == 2
     (wrong,) = [one for one in json.loads(done.stdout)["findings"] if one["verdict"] == "problem"]
     assert "chmod 600" in wrong["text"]
+
+
+def test_what_the_run_would_refuse_is_found_by_its_own_code(two):
+    """The sums of a run are computed from these samples; one that calls in cannot be tried."""
+    found = findings(two)
+    assert found["sums"].verdict == "ok"
+    calls = findings(two, "bergen")["neighbour oslo"]
+    assert calls.verdict == "note"
+    assert calls.text.startswith("not tested: it calls this site at 127.0.0.1:")
+    path = two.folder("oslo") / "data.npy"
+    np.save(path, np.load(path) * 1e170)
+    found = findings(two)["sums"]
+    assert found.verdict == "problem"
+    assert "overflows float64" in found.text

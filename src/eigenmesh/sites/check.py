@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import math
 import os
@@ -9,7 +10,7 @@ import shutil
 import socket
 import ssl
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -17,9 +18,9 @@ from scipy import sparse
 
 from eigenmesh.arrays import ITEM_BYTES
 from eigenmesh.data import Source
-from eigenmesh.errors import EigenmeshError
-from eigenmesh.fitting import Forecast, largest_sum, plan
-from eigenmesh.masking import ALL_PAIRS_UP_TO, mask_rule
+from eigenmesh.errors import EigenmeshError, MissingEntriesError
+from eigenmesh.fitting import Forecast, largest_sum, plan, prepare
+from eigenmesh.masking import ALL_PAIRS_UP_TO, MIN_SITES, mask_rule
 from eigenmesh.sites.authority import dates, load_credentials
 from eigenmesh.sites.network_file import Manifest, differences
 from eigenmesh.sites.peer import alike, routes_of
@@ -34,6 +35,8 @@ CONNECT_S = 5.0
 # A certificate with fewer days left should be renewed.
 SOON_DAYS = 30
 NUMBERS_AT_ONCE = 1 << 22
+# Larger samples are not added up for a test.
+MOST_NUMBERS = 1 << 28
 MOST_NAMES = 5
 
 
@@ -73,6 +76,7 @@ def check(site: Site) -> Iterator[Finding]:
     for name in site.called:
         if found[name].verdict == "ok":
             yield from _tried(f"manifest of {name}", _manifest(site, manifest, name))
+    yield from _tried("sums", _sums(site, table.source))
     best = yield from _traffic(site, table.source)
     yield _out(site, written_bytes(site, best, n_samples, n_features))
 
@@ -145,7 +149,7 @@ def _neighbour(site: Site, name: str, usable: bool) -> Finding:
     """
     about, relay = f"neighbour {name}", site.met_at_relays.get(name)
     if relay is None and site.neighbours[name] is None:
-        return Finding(about, "ok", f"calls this site at {site.listen}")
+        return Finding(about, "note", f"not tested: it calls this site at {site.listen}, and only it can try that")
     where = str(site.neighbours[name]) if relay is None else f"the relay {relay.name} at {relay.address}"
     through = "" if site.proxy is None else f", through the proxy {site.proxy.address},"
     if not usable:
@@ -157,7 +161,7 @@ def _neighbour(site: Site, name: str, usable: bool) -> Finding:
         accepts = f"{where}{through} is up and accepts this site's certificate"
         if name in site.called:
             return Finding(about, "note", f"{accepts}; {name} is not there yet")
-        return Finding(about, "ok", f"{accepts}; {name} calls this site there, which was not tested")
+        return Finding(about, "note", f"{accepts}; not tested: {name} calls this site there")
     except ssl.SSLError as error:
         return Finding(about, "problem", f"{where} is up, but the handshake failed: {one_line(str(error))}")
     except (ConnectionRefusedError, TimeoutError) as error:
@@ -196,6 +200,24 @@ def _data(site: Site, samples: Source, names: tuple[str, ...] | None) -> Iterato
         scaled = "columns that are constant at all sites cannot be scaled; drop them"
         what = scaled if site.settings.asked.scale else "constant columns add no variance"
         yield Finding("constant", "note", f"{listed(labels[constant].tolist(), MOST_NAMES)}; {what}")
+
+
+def _sums(site: Site, samples: Source) -> Iterator[Finding]:
+    """Whether the run could add up what this site sends before the first product: by the code of the run itself.
+
+    A few simulated sites have these samples each. What depends on all sites together is left to the run.
+    """
+    if site.settings.partition == "features":
+        yield Finding("sums", "note", "not tested: they are over columns that other sites hold")
+        return
+    if samples.shape[0] * samples.shape[1] > MOST_NUMBERS:
+        yield Finding("sums", "note", f"not tested: more than {MOST_NUMBERS:,} numbers")
+        return
+    request = replace(site.settings.request(site.data.covariance), min_samples=0)
+    # Missing entries are a finding of their own.
+    with contextlib.suppress(MissingEntriesError):
+        prepare(request, alike(site, samples, MIN_SITES))
+        yield Finding("sums", "ok", "the sums with which a run begins can be computed from these samples")
 
 
 def _columns(samples: Source) -> tuple[np.ndarray, np.ndarray]:

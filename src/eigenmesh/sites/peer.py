@@ -356,10 +356,13 @@ def _ended_by(error: BaseException) -> Ended:
 # A forecast of what a run would cost, as if all sites had samples like those of this one. Nothing is sent.
 
 
-def alike(site: Site, samples: Source) -> NodeData:
-    """The data of a simulated run in which every site has these samples."""
-    shards = Shards.from_list([samples] * len(site.sites), node_names=site.sites)
-    return NodeData(shards, site.weights)
+def alike(site: Site, samples: Source, most: int | None = None) -> NodeData:
+    """The data of a simulated run in which every site has these samples, or so many sites of a ring."""
+    if most is None or most >= len(site.sites):
+        return NodeData(Shards.from_list([samples] * len(site.sites), node_names=site.sites), site.weights)
+    names = (site.name, *(other for other in site.sites if other != site.name))[:most]
+    ring = [(names[place - 1], names[place]) for place in range(most)]
+    return NodeData(Shards.from_list([samples] * most, node_names=names), metropolis(site_graph(names, ring)))
 
 
 def forecast(site: Site) -> Planned | None:
