@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import os
 import re
 import shutil
 import subprocess
@@ -115,3 +116,27 @@ def test_no_two_classes_share_a_name():
     texts = (path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
     names = Counter(name for text in texts for name in re.findall(r"^class _?(\w+)", text, re.MULTILINE))
     assert [name for name, times in names.items() if times > 1] == []
+
+
+def test_a_container_is_started_again_only_where_that_helps(tmp_path):
+    """The statuses of a peer as those of its container, of which an engine knows only whether it failed."""
+    peer = tmp_path / "eigenmesh"
+    for status, seen in ((0, 0), (1, 0), (2, 0), (4, 0), (5, 0), (75, 75), (3, 3)):
+        peer.write_text(f"#!/bin/sh\nexit {status}\n")
+        peer.chmod(0o755)
+        environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        done = subprocess.run(["sh", ROOT / "deploy" / "peer.sh", "site.toml"], env=environment, capture_output=True)
+        assert done.returncode == seen
+        assert (f"status {status}" in done.stderr.decode()) == (status in (1, 2, 4, 5))
+
+
+def test_the_image_installs_nothing_without_a_hash_and_takes_no_data_in():
+    lock = (ROOT / "deploy" / "requirements.lock").read_text().splitlines()[1:]
+    assert len(lock) > 20
+    assert all(re.fullmatch(r"[a-z0-9.-]+==\S+ --hash=sha256:[0-9a-f]{64}", line) for line in lock)
+    names = {line.partition("==")[0] for line in lock}
+    assert {"numpy", "scipy", "cryptography", "pyarrow", "h5py", "zarr", "pgenlib", "hatchling"} <= names
+    image = (ROOT / "deploy" / "Dockerfile").read_text()
+    assert "--require-hashes" in image
+    assert "HEALTHCHECK" in image
+    assert (ROOT / ".dockerignore").read_text().splitlines()[1] == "*"

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import secrets
+import stat
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -54,6 +55,23 @@ def write_atomically(path: Path, write: Any) -> None:
     """Call ``write(file)`` on a temporary file in the folder of ``path``, then move it there."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
         write(file)
+
+
+def read_secret(path: Path) -> str:
+    """The first line of a file that only its owner can read, such as a token or a passphrase."""
+    with file_errors(f"{path} cannot be read", "correct its path or its owner"):
+        require_private(path)
+        lines = path.read_text(encoding="utf-8").splitlines()
+    if not lines or not lines[0].strip():
+        raise InputError(f"{path} is empty; its first line must be the secret.")
+    return lines[0].strip()
+
+
+def require_private(path: Path) -> None:
+    """Raise if other users than the owner can read a file."""
+    # Windows has no such permission bits; its access control lists are not checked.
+    if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InputError(f"{path} can be read by users other than its owner; run: chmod 600 {path}")
 
 
 def cache_folder() -> Path:

@@ -6,6 +6,7 @@ import datetime as dt
 import os
 import shutil
 import ssl
+from dataclasses import replace
 
 import pytest
 from cryptography import x509
@@ -32,6 +33,7 @@ from eigenmesh.sites.authority import (
 )
 from eigenmesh.sites.network_file import Manifest, differences, site_toml
 from eigenmesh.sites.site import TlsFiles
+from eigenmesh.transports.tls import CertificateKeyring
 
 # Certificates, by real handshakes: sites know each other, and refuse strangers, wrong names and expired ones.
 
@@ -388,3 +390,27 @@ def test_sites_that_have_pinned_other_keys_do_not_agree(mesh, tmp_path):
     path.write_text(pinned(path, [other])[0])
     (field,) = differences(manifest, Manifest.of(read_site(path), 4, None))
     assert field.startswith("fingerprints.bergen: ")
+
+
+def test_a_key_with_a_passphrase_is_used_and_never_stored_without_it(mesh):
+    tls = read_site(mesh / "bergen" / "site.toml").tls
+    key = serialization.load_pem_private_key(tls.key.read_bytes(), None)
+    how = serialization.BestAvailableEncryption(b"geheim")
+    form = serialization.PrivateFormat.PKCS8
+    tls.key.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, how))
+    passphrase = mesh / "bergen" / "passphrase"
+    passphrase.write_text("geheim\n")
+    passphrase.chmod(0o600)
+    named = replace(tls, passphrase=passphrase)
+    credentials = load_credentials(named, "bergen")
+    assert b"ENCRYPTED" in credentials.key
+    credentials.for_listening()
+    assert CertificateKeyring(credentials).sign(b"anything")
+    with pytest.raises(InputError, match="needs a passphrase; give the file"):
+        load_credentials(tls, "bergen")
+    passphrase.write_text("another\n")
+    with pytest.raises(InputError, match="passphrase of .* is wrong"):
+        load_credentials(named, "bergen")
+    passphrase.chmod(0o644)
+    with pytest.raises(InputError, match="chmod 600"):
+        load_credentials(named, "bergen")

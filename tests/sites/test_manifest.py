@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import eigenmesh
 from eigenmesh import graphs
 from eigenmesh.errors import InputError
+from eigenmesh.protocol import wire
 from eigenmesh.settings import AT_SITES
 from eigenmesh.sites import read_network_file, read_site
 from eigenmesh.sites.network_file import Manifest, differences, site_toml
@@ -185,3 +187,12 @@ def test_weights_are_told_apart_and_dense_or_sparse_is_the_same():
     dense = graphs.Weights(np.asarray(cycle.matrix.toarray()), cycle.graph)
     assert cycle.digest == dense.digest
     assert cycle.digest != graphs.Weights(graphs.half_way(cycle.matrix), cycle.graph).digest
+
+
+def test_patches_of_one_version_run_together_where_the_wire_is_the_same(mesh, monkeypatch):
+    site = read_site(mesh / "oslo" / "site.toml")
+    ours = Manifest.of(site, 3, None)
+    assert ours.content["eigenmesh"] == ".".join(eigenmesh.__version__.split(".")[:2])
+    assert ours.content["wire"] == wire.VERSION
+    monkeypatch.setattr(wire, "VERSION", wire.VERSION + 1)
+    assert differences(ours, Manifest.of(site, 3, None)) == [f"wire: {wire.VERSION - 1} here, {wire.VERSION} there"]

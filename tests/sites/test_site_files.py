@@ -215,7 +215,7 @@ def test_settings_make_a_request(write_site):
         ('file = "data.csv"', 'file = "data.csv"\nheader = "maybe"', ("header = 'maybe'", "'yes'")),
         ('file = "data.csv"', 'file = "data.csv"\namong = ["a"]', ("'among'", "[data]")),
         ('folder = "out"', 'folder = ""', ("out.folder", "not empty")),
-        ("# metrics_port = 9400 ", "metrics_port = 94000 ", ("metrics_port = 94000", "65535")),
+        ('# metrics = "127.0.0.1:9400"', 'metrics = "127.0.0.1:94000"', ("metrics", "65535")),
         ('on_loss = "wait"', 'on_loss = "wait"\ncheck_evry = 1', ("'check_evry'", "[settings]")),
     ],
 )

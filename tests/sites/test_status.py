@@ -6,13 +6,15 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.error
 import urllib.request
 from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
 
-from eigenmesh.errors import UnreadableFileError
+from eigenmesh.atomic_write import read_secret
+from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.events import Ended, EventReader, Lost, Members, NeighbourStatus, Record, SiteStatus
 from eigenmesh.sites import read_site
 from eigenmesh.sites.status import Metrics, Reporter, Status, health, read_status, write_status
@@ -102,7 +104,7 @@ STORY = [
 
 def test_status_and_metrics_follow_from_the_events():
     status = Status("bergen", "r", "connecting")
-    with closing(Metrics(0, lambda: status)) as metrics:
+    with closing(Metrics("127.0.0.1", 0, lambda: status)) as metrics:
         for event, changes in STORY:
             status = status.after(event)
             assert {name: getattr(status, name) for name in changes} == changes, event
@@ -116,14 +118,41 @@ def test_status_and_metrics_follow_from_the_events():
         assert line in lines
 
 
-def _served(port):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+def _served(port, token=""):
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=headers)
+    with urllib.request.urlopen(request, timeout=10) as answer:
         return answer.read().decode().splitlines()
+
+
+def test_metrics_with_a_token_are_for_those_who_show_it(tmp_path):
+    secret = tmp_path / "token"
+    secret.write_text("s3cret\n")
+    secret.chmod(0o644)
+    with pytest.raises(InputError, match="chmod 600"):
+        read_secret(secret)
+    secret.chmod(0o600)
+    token = read_secret(secret)
+    with closing(Metrics("127.0.0.1", 0, _status, token)) as metrics:
+        assert 'eigenmesh_running{run="r",site="bergen"} 1.0' in _served(metrics.port, "s3cret")
+        for wrong in ("", "s3cre", "other"):
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                _served(metrics.port, wrong)
+
+
+def test_metrics_on_an_address_that_others_reach_need_a_token(mesh):
+    path = mesh / "bergen" / "site.toml"
+    text = path.read_text()
+    path.write_text(text.replace('# metrics = "127.0.0.1:9400"', 'metrics = "0.0.0.0:9400"'))
+    with pytest.raises(InputError, match="needs a token"):
+        read_site(path)
+    path.write_text('metrics_token = "metrics.token"\n' + path.read_text())
+    assert read_site(path).metrics.port == 9400
 
 
 def test_metrics_are_served_on_the_loopback_address_alone():
     status = _status(round=12, residual=0.5, bytes=77, waiting_since=100.0, written=103.0)
-    with closing(Metrics(0, lambda: status)) as metrics:
+    with closing(Metrics("127.0.0.1", 0, lambda: status)) as metrics:
         lines = _served(metrics.port)
         for line in (
             'eigenmesh_round{run="r",site="bergen"} 12.0',
@@ -147,10 +176,10 @@ def test_metrics_are_served_on_the_loopback_address_alone():
 
 def test_a_port_that_is_taken_is_an_error_in_words():
     with (
-        closing(Metrics(0, _status)) as metrics,
-        pytest.raises(UnreadableFileError, match=r"metrics_port .* use another"),
+        closing(Metrics("127.0.0.1", 0, _status)) as metrics,
+        pytest.raises(UnreadableFileError, match=r"metrics at .* use another"),
     ):
-        Metrics(metrics.port, _status)
+        Metrics("127.0.0.1", metrics.port, _status)
 
 
 def test_a_link_that_is_down_keeps_its_round_trip(mesh):

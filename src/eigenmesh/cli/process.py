@@ -20,6 +20,8 @@ from eigenmesh.errors import DataWarning, EigenmeshError
 NOT_CONVERGED = 1
 # Of `eigenmesh site audit`: a line is not the one whose hash the next line contains.
 BROKEN_CHAIN = 1
+# Of `eigenmesh site status --well`: the process has ended without a result, or is stuck.
+NOT_WELL = 1
 BAD_INPUT = EigenmeshError.exit_status
 # Another site ended the run of peers, or its neighbours were lost.
 ENDED = 4

@@ -16,7 +16,7 @@ from rich.table import Table
 from eigenmesh.atomic_write import require_writable
 from eigenmesh.cli.messages import Messages
 from eigenmesh.cli.options import AsJson, SiteFile, argument, option
-from eigenmesh.cli.process import BAD_INPUT, BROKEN_CHAIN
+from eigenmesh.cli.process import BAD_INPUT, BROKEN_CHAIN, NOT_WELL
 from eigenmesh.errors import InputError, import_extra
 from eigenmesh.events import NeighbourStatus
 from eigenmesh.masking import known_of_all
@@ -29,6 +29,8 @@ from eigenmesh.words import one_line, readable_bytes
 if TYPE_CHECKING:
     from eigenmesh.sites.site import Site
 
+WELL_HELP = "Print nothing: the exit status says whether the peer is well."
+IsWell = Annotated[bool, option(None, None, WELL_HELP, "--well")]
 STATEMENT_HELP = "Write what this run would send, for the person who decides: this page, and the same as text."
 StatementPage = Annotated[Path | None, option(None, "FILE.html", STATEMENT_HELP, "--statement")]
 STYLES = {"ok": None, "note": "yellow", "problem": "bold red"}
@@ -97,19 +99,24 @@ def _statement(site: Site, path: Path) -> tuple[Path, ...]:
     return RunStatement.of(site, manifest, table.feature_names, (n_samples, n_features)).write(path)
 
 
-def status(site: SiteFile, as_json: AsJson = False) -> None:
+def status(site: SiteFile, as_json: AsJson = False, is_well: IsWell = False) -> None:
     """Show how the run is going at this site: round, residual, bytes, neighbours, and whom it waits for.
 
     Reads a file that the running peer keeps up to date; nothing is sent over the network. Warns if the file is stale
-    or the process has ended.
+    or the process has ended. With **--well** nothing is printed: exit status 0 if the peer runs and keeps its status up
+    to date, or has its result, and 1 if not.
 
-    Example:
+    Examples:
 
     - `eigenmesh site status site.toml`
+
+    - `eigenmesh site status site.toml --well`, as the health check of a container
     """
     found = read_status(read_site(site).out.status)
     now = time.time()
     state = health(found, now)
+    if is_well:
+        raise typer.Exit(0 if state == "running" or found.phase == "done" else NOT_WELL)
     if as_json:
         waits = {"waiting_s": found.waiting_s, "waiting_for": found.waiting_for}
         plain = {**plain_values(found), **waits, "health": state, "age_s": now - found.written}

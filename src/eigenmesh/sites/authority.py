@@ -6,11 +6,12 @@ import datetime as dt
 import ipaddress
 import json
 import logging
-import os
 import re
-import stat
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from getpass import getpass
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
 
@@ -21,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPublicKeyTypes as IssuerKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from eigenmesh.atomic_write import write_atomically
+from eigenmesh.atomic_write import read_secret, require_private, write_atomically
 from eigenmesh.errors import InputError, UnreadableFileError, file_errors
 from eigenmesh.sites.fields import Fields
 from eigenmesh.sites.site import FINGERPRINTS, FileNames, TlsFiles, fingerprints_table, read_fingerprints, require_name
@@ -394,13 +395,18 @@ def load_credentials(tls: TlsFiles, name: str, fingerprints: Mapping[str, str] |
     With fingerprints, the key must be the one that the other sites have pinned.
     """
     certificate, key, authorities = (read_file(path, SEE_TLS) for path in (tls.certificate, tls.key, tls.ca))
-    _require_private(tls.key)
+    require_private(tls.key)
     chain, trusted = _certificates(tls.certificate, certificate), _certificates(tls.ca, authorities)
     own = chain[0]
+    passphrase = _passphrase_of(tls, key)
     try:
-        private = serialization.load_pem_private_key(key, None)
+        private = serialization.load_pem_private_key(key, passphrase)
     except (ValueError, TypeError) as error:
-        raise InputError(f"{tls.key} is not a private key without password ({error}); give the key as PEM.") from error
+        if passphrase is not None:
+            raise InputError(
+                f"the passphrase of {tls.key} is wrong; give the one with which it was encrypted."
+            ) from error
+        raise InputError(f"{tls.key} is not a private key ({error}); give the key as PEM.") from error
     if private.public_key() != own.public_key():
         raise InputError(f"{tls.key} is not the key of {tls.certificate}; give the two that were made together.")
     if alternative_names(own) != (name,):
@@ -414,19 +420,34 @@ def load_credentials(tls: TlsFiles, name: str, fingerprints: Mapping[str, str] |
     if (fingerprints or {}).get(name, known := key_fingerprint(own)) != known:
         fix = "pin the certificate again at all sites: eigenmesh site pin"
         raise InputError(f"{tls.certificate} does not match the fingerprint of {name} in site.toml; {fix}.")
-    return Credentials(key, certificate, authorities)
+    return Credentials(key, certificate, authorities, passphrase)
+
+
+# Words in the PEM of a key that is encrypted: PKCS 8, and the older form.
+_ENCRYPTED = (b"BEGIN ENCRYPTED PRIVATE KEY", b"Proc-Type: 4,ENCRYPTED")
+
+
+def _passphrase_of(tls: TlsFiles, key: bytes) -> bytes | None:
+    """The passphrase of an encrypted key: from the file that site.toml names, or else as somebody types it."""
+    if not any(words in key for words in _ENCRYPTED):
+        return None
+    if tls.passphrase is not None:
+        return read_secret(tls.passphrase).encode()
+    if not sys.stdin.isatty():
+        fix = "give the file with it as passphrase in [tls], or start the peer in a terminal"
+        raise InputError(f"{tls.key} needs a passphrase; {fix}.")
+    return _typed(tls.key)
+
+
+@cache
+def _typed(path: Path) -> bytes:
+    return getpass(f"passphrase of {path}: ").encode()
 
 
 def dates(path: Path) -> tuple[dt.datetime, dt.datetime]:
     """The first and the last moment at which all certificates of a file are valid."""
     found = _certificates(path, read_file(path, SEE_TLS))
     return max(one.not_valid_before_utc for one in found), min(one.not_valid_after_utc for one in found)
-
-
-def _require_private(path: Path) -> None:
-    # Windows has no such permission bits; its access control lists are not checked.
-    if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
-        raise InputError(f"{path} can be read by users other than its owner; run: chmod 600 {path}")
 
 
 def _certificates(path: Path, content: bytes) -> list[x509.Certificate]:

@@ -18,6 +18,7 @@ from eigenmesh.errors import InputError
 from eigenmesh.fitting import listed, matching
 from eigenmesh.graphs.topologies import TWO_WAY
 from eigenmesh.masking import mask_rule
+from eigenmesh.protocol import wire
 from eigenmesh.settings import AT_SITES, named
 from eigenmesh.sites.fields import Fields, toml, toml_table
 from eigenmesh.sites.site import (
@@ -241,6 +242,8 @@ def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] |
 
 
 PROTOCOL = 3
+# Versions that compute the same, bit by bit: 0.1.2 and 0.1.7, or 1.2 and 1.7. So they may be mixed.
+SERIES = ".".join(__version__.split(".")[: 2 if __version__.startswith("0.") else 1])
 # Settings that all sites must have in common, but that are not in the request for a fit. With ``min_new_samples`` it is
 # so only in runs that are followed.
 SITE_SETTINGS = [one.name for one in fields(RunSettings) if one.name in AT_SITES and AT_SITES[one.name].agree]
@@ -269,7 +272,8 @@ class Manifest:
         return cls(
             {
                 "protocol": PROTOCOL,
-                "eigenmesh": __version__,
+                "eigenmesh": SERIES,
+                "wire": wire.VERSION,
                 "run": site.run,
                 "sites": listed(site.sites),
                 "edges": listed([" - ".join(edge) for edge in site.edges]),

@@ -386,22 +386,29 @@ FIELDS = (
     "listen",
     "relay",
     "proxy",
-    "metrics_port",
+    "metrics",
+    "metrics_token",
     "agrees_to_continue",
     "approve",
     *TABLES,
     *SCHEDULE,
 )
 TLS_FIELDS = ("certificate", "key", "ca")
+PASSPHRASE = "passphrase"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Paths of the site's X.509 certificate with its chain, of its key, and of the trusted authorities."""
+    """Paths of the site's X.509 certificate with its chain, of its key, and of the trusted authorities.
+
+    ``passphrase`` is the path of a file with that of the key, if it has one and nobody is there to type it.
+    """
 
     certificate: Path
     key: Path
     ca: Path
+    passphrase: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -438,8 +445,8 @@ class Site:
         Its files.
     settings : RunSettings
         The settings that all sites of the run have in common.
-    metrics_port : int or None
-        The port for Prometheus, on this computer only.
+    metrics, metrics_token : Address or None, Path or None
+        Where Prometheus finds the numbers of the status, and the file with the token that it has to show.
     fingerprints : mapping
         Those of the keys of all sites, or empty.
     agrees_to_continue : bool
@@ -468,7 +475,8 @@ class Site:
     data: DataFile
     out: OutFolder
     settings: RunSettings
-    metrics_port: int | None = None
+    metrics: Address | None = None
+    metrics_token: Path | None = None
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     agrees_to_continue: bool = False
     approve: bool = False
@@ -561,7 +569,7 @@ def read_site(path: str | os.PathLike[str]) -> Site:
         data=_data(fields.table("data", required=True)),
         out=_out(fields.table("out")),
         settings=settings,
-        metrics_port=fields.value("metrics_port", whole(1, 65535), default=None),
+        **_metrics(fields),
         fingerprints=read_fingerprints(fields, sites),
         agrees_to_continue=fields.value("agrees_to_continue", FLAG, default=False),
         approve=fields.value("approve", FLAG, default=False),
@@ -573,8 +581,20 @@ def read_site(path: str | os.PathLike[str]) -> Site:
 
 def read_tls(fields: Fields) -> TlsFiles:
     """The table ``[tls]`` of a site or a relay."""
-    fields.require_known(TLS_FIELDS)
-    return TlsFiles(*(_path(fields, key) for key in TLS_FIELDS))
+    fields.require_known((*TLS_FIELDS, PASSPHRASE))
+    passphrase = _path(fields, PASSPHRASE) if PASSPHRASE in fields else None
+    certificate, key, ca = (_path(fields, name) for name in TLS_FIELDS)
+    return TlsFiles(certificate, key, ca, passphrase)
+
+
+def _metrics(fields: Fields) -> dict[str, Any]:
+    """Where Prometheus finds the numbers of the status, and the file with the token that it has to show."""
+    address = fields.parsed("metrics", Address.parse)
+    token = _path(fields, "metrics_token") if "metrics_token" in fields else None
+    if address is not None and address.host not in LOOPBACK and token is None:
+        why = "anybody who reaches that address could read them"
+        raise fields.error("metrics", f'= "{address}" needs a token, because {why}; add metrics_token = "FILE".')
+    return {"metrics": address, "metrics_token": token}
 
 
 def read_samples(data: DataFile) -> Table:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import logging
 import math
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,10 +15,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
+from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, Self
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from eigenmesh import events
-from eigenmesh.atomic_write import save_json
+from eigenmesh.atomic_write import read_secret, save_json
 from eigenmesh.errors import UnreadableFileError, file_errors, import_extra
 from eigenmesh.events import NeighbourStatus
 from eigenmesh.words import one_line
@@ -154,7 +158,6 @@ def health(status: Status, now: float | None = None) -> str:
 
 
 EVERY_S = 1.0
-LOOPBACK = "127.0.0.1"
 LONGEST_PROBLEM = 300
 # Prometheus metrics of a site and of its links: description and value.
 SITE_GAUGES: dict[str, tuple[str, Callable[[Status], float]]] = {
@@ -172,24 +175,65 @@ LINK_GAUGES: dict[str, tuple[str, Callable[[NeighbourStatus], float]]] = {
 }
 
 
+class _MetricsServer(ThreadingMixIn, WSGIServer):
+    """Answers each request in a thread that ends with the process."""
+
+    daemon_threads = True
+
+
+class _QuietHandler(WSGIRequestHandler):
+    """Logs no requests, and gives up on callers who send nothing."""
+
+    timeout = 10.0
+
+    def log_message(self, *words: Any) -> None:
+        pass
+
+
 class Metrics:
-    """Serves a status to Prometheus, at ``http://127.0.0.1:port/metrics``.
+    """Serves a status to Prometheus, at ``http://host:port/metrics``.
 
     Parameters
     ----------
-    port : int
-        The port; 0 takes a free one.
+    host, port : str, int
+        The address; port 0 takes a free one.
     status : callable
         Gives the status at the time of a request.
+    token : str, optional
+        What a caller has to show, as ``Authorization: Bearer TOKEN``.
     """
 
-    def __init__(self, port: int, status: Callable[[], Status]) -> None:
-        prometheus = import_extra("prometheus_client", "peers", "the metrics port")
+    def __init__(self, host: str, port: int, status: Callable[[], Status], token: str = "") -> None:
+        prometheus = import_extra("prometheus_client", "peers", "metrics")
         self._status, self._gauge = status, import_module("prometheus_client.core").GaugeMetricFamily
         registry = prometheus.CollectorRegistry()
         registry.register(self)
-        with file_errors(f"metrics_port {port} cannot be used", "use another"):
-            self._server, self._thread = prometheus.start_http_server(port, addr=LOOPBACK, registry=registry)
+        numbers, expected = prometheus.make_wsgi_app(registry), f"Bearer {token}".encode()
+
+        def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
+            shown = str(environ.get("HTTP_AUTHORIZATION", "")).encode()
+            if token and not hmac.compare_digest(shown, expected):
+                start("401 Unauthorized", [("WWW-Authenticate", "Bearer"), ("Content-Type", "text/plain")])
+                return [b"the token of this site is needed\n"]
+            return numbers(environ, start)
+
+        server = (
+            type("_MetricsServer6", (_MetricsServer,), {"address_family": socket.AF_INET6})
+            if ":" in host
+            else _MetricsServer
+        )
+        with file_errors(f"metrics at {host}:{port} cannot be served", "use another address"):
+            self._server: WSGIServer = make_server(host, port, answer, server, _QuietHandler)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="eigenmesh-metrics", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def of(cls, site: Site, status: Callable[[], Status]) -> Metrics | None:
+        """Those of a site, if its site.toml asks for them."""
+        if site.metrics is None:
+            return None
+        token = "" if site.metrics_token is None else read_secret(site.metrics_token)
+        return cls(site.metrics.host, site.metrics.port, status, token)
 
     @property
     def port(self) -> int:
@@ -253,8 +297,8 @@ class Reporter:
         self._thread = (supervisor or Supervisor()).thread(self._report_regularly, "eigenmesh-status")
 
     def __enter__(self) -> Self:
-        if self.site.metrics_port is not None:
-            metrics = Metrics(self.site.metrics_port, self._now)
+        metrics = Metrics.of(self.site, self._now)
+        if metrics is not None:
             self._stack.callback(metrics.close)
         self.log.listeners.append(self._stack.enter_context(events.JsonlWriter(self.site.out.events, append=True)))
         self._report()

@@ -78,11 +78,13 @@ class Credentials:
     key : the private key of the site.
     certificate : its certificate, which names it.
     authority : the certificate of the authority of all sites.
+    passphrase : of the key, if it is encrypted. The key is never stored without it.
     """
 
     key: bytes
     certificate: bytes
     authority: bytes
+    passphrase: bytes | None = None
 
     def for_listening(self) -> ssl.SSLContext:
         """Settings for a listener, which refuses callers without a certificate of the authority."""
@@ -100,7 +102,7 @@ class Credentials:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_verify_locations(cadata=self.authority.decode())
         with _readable_file(self.certificate + b"\n" + self.key) as name:
-            context.load_cert_chain(name)
+            context.load_cert_chain(name, password=self.passphrase)
         return context
 
 

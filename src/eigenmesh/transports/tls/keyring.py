@@ -37,7 +37,7 @@ class CertificateKeyring:
         fingerprints: Mapping[str, str] | None = None,
     ) -> None:
         self._revoked, self._fingerprints = revoked, dict(fingerprints or {})
-        key = serialization.load_pem_private_key(credentials.key, None)
+        key = serialization.load_pem_private_key(credentials.key, credentials.passphrase)
         if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
             raise InputError(f"a key of kind {type(key).__name__} cannot sign; use an elliptic curve or RSA.")
         self._key = key
