@@ -409,7 +409,7 @@ def test_a_key_with_a_passphrase_is_used_and_never_stored_without_it(mesh):
     with pytest.raises(InputError, match="needs a passphrase; give the file"):
         load_credentials(tls, "bergen")
     passphrase.write_text("another\n")
-    with pytest.raises(InputError, match="passphrase of .* is wrong"):
+    with pytest.raises(InputError, match=r"passphrase of .* is wrong"):
         load_credentials(named, "bergen")
     passphrase.chmod(0o644)
     with pytest.raises(InputError, match="chmod 600"):
