@@ -159,7 +159,9 @@ class Mesh:
         return {name: self.running[name].returncode for name in chosen}
 
     def said(self, name: str) -> str:
-        return (self.folder(name) / "said.txt").read_text()
+        # A process that is killed at once has no time to make it.
+        path = self.folder(name) / "said.txt"
+        return path.read_text() if path.exists() else ""
 
     def status(self, name: str) -> dict[str, Any]:
         try:
