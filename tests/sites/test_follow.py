@@ -173,12 +173,19 @@ def test_data_may_change_until_a_number_is_sent_and_the_identity_stays(tmp_path)
         folder("other").open()
 
 
-def test_data_may_not_change_once_a_masked_number_is_in_the_journal(tmp_path):
+def test_a_masked_number_that_was_not_sent_is_forgotten_when_the_data_change(tmp_path):
     folder = RunFolder(OutFolder(tmp_path, "run"), "first")
     folder.open()
-    with_journal(folder.path / "journal", Mark.MASKED)
+    journal = folder.path / "journal"
+    identity = with_journal(journal, Mark.STATEMENT, Mark.MASKED)
+    size = journal.stat().st_size
+    RunFolder(OutFolder(tmp_path, "run"), "other").open()
+    assert journal.stat().st_size < size
+    # What neighbours know of this site stays.
+    assert with_journal(journal) == identity
+    folder.note_sent()
     with pytest.raises(InputError, match="data have changed"):
-        RunFolder(OutFolder(tmp_path, "run"), "other").open()
+        folder.open()
 
 
 def test_a_journal_that_nobody_has_heard_of_is_removed(tmp_path):
