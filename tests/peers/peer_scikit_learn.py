@@ -15,7 +15,7 @@ import pytest
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "scikit-learn.md"
-ROW = re.compile(r"^\| `(test_\w+)` \|", re.MULTILINE)
+NAME = re.compile(r"`(test_\w+)`")
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +47,7 @@ def test_all_its_tests_are_run(outcomes):
 
 
 def test_what_fails_is_what_the_page_says(outcomes):
-    said = ROW.findall(PAGE.read_text(encoding="utf-8"))
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    said = [name for line in lines if line.startswith("| `test_") for name in NAME.findall(line)]
     assert {name: counts for name, counts in outcomes.items() if counts["failed"] and name not in said} == {}
     assert [name for name in said if not outcomes.get(name, {"failed": 0})["failed"]] == []
