@@ -12,6 +12,7 @@ from disks import SmallDisk
 from eigenmesh.errors import CannotResumeError, InputError, UnreadableFileError
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.wire import Kind, Mark, record
+from eigenmesh.transports.tls import journal as journal_module
 from eigenmesh.transports.tls.connection import Supervisor
 from eigenmesh.transports.tls.journal import Journal, forget_masked
 
@@ -272,3 +273,19 @@ def test_a_full_disk_is_told_once_and_nothing_is_called_safe_after_that(small_di
 def test_a_disk_that_takes_nothing_is_refused_at_once():
     with pytest.raises(UnreadableFileError, match="No space left"):
         opened(Path("/dev/full"))
+
+
+def test_a_received_total_and_the_masked_words_that_follow_wait_for_one_flush(tmp_path, monkeypatch):
+    """The total is not urgent; the masked words are, and take it with them to the disk."""
+    flushes = []
+    flush = journal_module.sync
+    monkeypatch.setattr(journal_module, "sync", lambda file: (flushes.append(file), flush(file)))
+    monkeypatch.setattr(journal_module, "FLUSH_EVERY_S", 600.0)
+    safe, seen = [], threading.Event()
+    journal = Journal(tmp_path / "journal", HEAD, lambda n: (safe.append(n), seen.set()), safe.append, Supervisor())
+    flushes.clear()
+    journal.append(made(Mark.FRAME, 1, 0, frame("the total")))
+    journal.append(made(Mark.MASKED, 0, 1, bytes(40)), urgent=True)
+    assert seen.wait(60)
+    assert (safe, len(flushes)) == ([3], 1)
+    journal.close()

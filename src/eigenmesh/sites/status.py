@@ -15,9 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, Self
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from eigenmesh import events
 from eigenmesh.atomic_write import read_secret, save_json
@@ -26,6 +24,8 @@ from eigenmesh.events import NeighbourStatus
 from eigenmesh.words import one_line
 
 if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIServer
+
     from eigenmesh.protocol.membership import Membership
     from eigenmesh.sites.site import Site
     from eigenmesh.transports.tls import TlsTransport
@@ -175,19 +175,16 @@ LINK_GAUGES: dict[str, tuple[str, Callable[[NeighbourStatus], float]]] = {
 }
 
 
-class _MetricsServer(ThreadingMixIn, WSGIServer):
-    """Answers each request in a thread that ends with the process."""
+def _server_at(host: str, port: int, answer: Callable[..., Any]) -> WSGIServer:
+    """A server that answers each request in a thread, logs none, and gives up on callers who send nothing."""
+    # Imported only here: a peer without metrics needs no HTTP.
+    from socketserver import ThreadingMixIn
+    from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-    daemon_threads = True
-
-
-class _QuietHandler(WSGIRequestHandler):
-    """Logs no requests, and gives up on callers who send nothing."""
-
-    timeout = 10.0
-
-    def log_message(self, *words: Any) -> None:
-        pass
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    server = type("_MetricsServer", (ThreadingMixIn, WSGIServer), {"daemon_threads": True, "address_family": family})
+    quiet = {"timeout": 10.0, "log_message": lambda self, *words: None}
+    return make_server(host, port, answer, server, type("_QuietHandler", (WSGIRequestHandler,), quiet))
 
 
 class Metrics:
@@ -217,13 +214,8 @@ class Metrics:
                 return [b"the token of this site is needed\n"]
             return numbers(environ, start)
 
-        server = (
-            type("_MetricsServer6", (_MetricsServer,), {"address_family": socket.AF_INET6})
-            if ":" in host
-            else _MetricsServer
-        )
         with file_errors(f"metrics at {host}:{port} cannot be served", "use another address"):
-            self._server: WSGIServer = make_server(host, port, answer, server, _QuietHandler)
+            self._server = _server_at(host, port, answer)
         self._thread = threading.Thread(target=self._server.serve_forever, name="eigenmesh-metrics", daemon=True)
         self._thread.start()
 
