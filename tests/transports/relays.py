@@ -24,7 +24,7 @@ def relay_file(sites: Sites, folder: Path, credentials: Credentials | None = Non
     """What a relay of these sites is told, with its certificate in files as it has them."""
     own = credentials or sites.authority.issue(NAME)
     files = TlsFiles(folder / "cert.pem", folder / "key.pem", folder / "ca.pem")
-    for path, content in zip(vars(files).values(), (own.certificate, own.key, own.authority), strict=True):
+    for path, content in (files.certificate, own.certificate), (files.key, own.key), (files.ca, own.authority):
         path.write_bytes(content)
         os.chmod(path, 0o600)
     links = frozenset(frozenset(sites.names[rank] for rank in edge) for edge in sites.graph.edges)
