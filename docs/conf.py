@@ -83,9 +83,9 @@ def _skip(app: Any, what: str, name: str, obj: Any, skipped: bool, options: Any)
 
 
 def _rename(app: Any, doctree: Any) -> None:
-    """Let types lead to public names; in "array of shape (n, d)" the word shape is prose, not a link."""
+    """Let types lead to public names; shape in "array of shape (n, d)" and "name, or None" are prose, not links."""
     for link in list(doctree.findall(pending_xref)):
-        if link["reftarget"] in ("shape", "dtype"):
+        if link["reftarget"] in ("shape", "dtype", "name"):
             link.replace_self(link.children)
         else:
             link["reftarget"] = NAMES.get(link["reftarget"], link["reftarget"])
