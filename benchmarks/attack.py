@@ -520,11 +520,62 @@ def summed_once(rng: Rng) -> Problem:
     return Problem(parts, problem.n_components, {**settings, "solver": "one-sum"})
 
 
+def lean(rng: Rng) -> Problem:
+    """Block Krylov that locks components and sends few bits: unlike splits, close and equal eigenvalues, restarts."""
+    d, kind = int(rng.integers(8, 90)), int(rng.integers(7))
+    k = int(rng.choice([1, 1, 2, 3, 5, 8, d - 1, d])) if kind == 0 else int(rng.integers(1, min(8, d - 2)))
+    values = np.sort(rng.uniform(0.01, 1, d))[::-1] ** rng.uniform(0.5, 6)
+    if kind == 1:
+        times = int(rng.integers(1, max(2, min(5, d - k))))
+        values[k - 1 : k + times] = values[k - 1]
+        values[k + times :] = np.minimum(values[k + times :], values[k - 1] * rng.choice([0.99, 0.9, 0.5]))
+    elif kind == 2:
+        values[:k] = values[0]
+        values[k:] *= rng.choice([1, 0.99, 0.5])
+    elif kind == 3:
+        values[: k + 1] = values[0] * (1 - np.sort(10 ** rng.uniform(-12, -1, k + 1)))
+        values[k + 1 :] *= rng.uniform(0.1, 0.9)
+    elif kind == 4:
+        values[int(rng.integers(1, d)) :] *= 10 ** rng.uniform(-14, -2)
+    elif kind == 5:
+        values = np.arange(1, d + 1.0) ** -rng.uniform(0.2, 4)
+    values = np.sort(values)[::-1]
+    rows = exact_rows(rng, values, turn=bool(rng.random() < 0.8))
+    n_nodes = int(rng.integers(1, 9))
+    if kind == 6:
+        # Each node has its own few directions, far longer at some nodes.
+        parts = [
+            rng.standard_normal((int(rng.integers(2, 30)), 3)) @ rng.standard_normal((3, d)) * 10 ** rng.uniform(-2, 2)
+            for _ in range(max(2, n_nodes))
+        ]
+    else:
+        order = np.argsort(rows[:, 0]) if rng.random() < 0.5 else np.arange(len(rows))
+        parts = split(rng, rows[order], n_nodes)
+    shift = 10 ** rng.uniform(-2, 5) * rng.standard_normal(d) if rng.random() < 0.3 else 0.0
+    parts = [part + shift for part in parts]
+    if rng.random() < 0.3:
+        parts = [part.astype(np.float32) for part in parts]
+    elif rng.random() < 0.2:
+        factor = 10 ** rng.uniform(-40, 40)
+        parts = [part * factor for part in parts]
+    oversample = int(rng.choice([1, 2, 5, 5, 5]))
+    narrow_basis = int(rng.integers(3, 8)) * (k + oversample) if rng.random() < 0.4 else None
+    settings = {
+        "solver": BlockKrylov(oversample, max_width=narrow_basis, lean=True),
+        "averaging": "tree",
+        "topology": str(rng.choice(SHAPES)),
+        "tol": float(10 ** rng.uniform(-11, -1)),
+        "max_rounds": int(rng.choice([10, 60, 400, 3000])),
+    }
+    return Problem(parts, min(k, d), settings)
+
+
 CLASSES: dict[str, Callable[[Rng], Problem]] = {
     made.__name__: made
     for made in (
         random_problem,
         summed_once,
+        lean,
         slow_solvers,
         repeated_beyond,
         repeated_within,

@@ -14,6 +14,7 @@ from eigenmesh.averaging.base import (
 )
 from eigenmesh.averaging.factored import Factored
 from eigenmesh.averaging.integers import BITS, FixedPoint, IntegerAverage, Integers, Scaled, Wide
+from eigenmesh.averaging.packed import ALL_BITS, FEWER_BITS, pack, packed_bytes, unpack
 from eigenmesh.averaging.spectral import (
     CHANCE,
     Chebyshev,

@@ -1,6 +1,6 @@
 """Bounds on the error of the components, measured by the nodes themselves."""
 
-from eigenmesh.certificate.bounds import ROUNDING, Precision, gaps_from_ritz, ritz_pairs
+from eigenmesh.certificate.bounds import ROUNDING, Precision, gaps_from_ritz, multiplicity, ritz_pairs
 from eigenmesh.certificate.certificate import Certificate, Certified, own_signs
 from eigenmesh.certificate.complement import COLUMNS
 from eigenmesh.certificate.given import GivenComponents
@@ -10,12 +10,14 @@ from eigenmesh.certificate.krylov import (
     Basis,
     Complement,
     ComplementSpace,
+    KnownComponents,
     Projected,
     asymmetry,
     bordered,
     complement_space,
+    reconciled,
     soft_polar,
 )
-from eigenmesh.certificate.measured import Common, certify
+from eigenmesh.certificate.measured import SHARE_OUTSIDE, Common, certify
 
 __all__ = ["Certificate", "Certified", "Common", "Complement", "ComplementSpace", "GivenComponents", "certify"]

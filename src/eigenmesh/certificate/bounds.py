@@ -50,8 +50,11 @@ class RitzView(NamedTuple):
     total: np.ndarray
 
 
-def ritz_view(X: np.ndarray, CX: np.ndarray) -> RitzView:
-    """Rayleigh-Ritz on the span of X: (..., d, K), (..., d, K) -> RitzView."""
+def ritz_view(X: np.ndarray, CX: np.ndarray, errors: np.ndarray | None = None) -> RitzView:
+    """Rayleigh-Ritz on the span of X: (..., d, K), (..., d, K) -> RitzView.
+
+    errors : (..., K), bounds of the errors of the columns of CX; what they may change is added to all but the values.
+    """
     Q, R = np.linalg.qr(X)
     # Exactly dependent columns must not raise; their bounds come out large anyway.
     R = R + np.where(R == 0, EPS, 0) * np.eye(R.shape[-1])
@@ -62,7 +65,18 @@ def ritz_view(X: np.ndarray, CX: np.ndarray) -> RitzView:
     along = np.sum(X * U, axis=-2, keepdims=True)
     outside = (CQ - Q @ QCQ) @ V
     inside, total = np.linalg.norm(X - along * U, axis=-2), np.linalg.norm(outside, axis=(-2, -1))[..., np.newaxis]
-    return RitzView(values, inside, np.linalg.norm(outside, axis=-2), total)
+    sizes = np.linalg.norm(outside, axis=-2)
+    if errors is not None:
+        # With Q^T C Q and its eigenvectors off by at most so much, C Q outside the span is, too.
+        off = np.linalg.norm((errors[..., np.newaxis, :] @ np.abs(np.linalg.inv(R)))[..., 0, :], axis=-1)[
+            ..., np.newaxis
+        ]
+        apart = np.abs(values[..., :, np.newaxis] - values[..., np.newaxis, :])
+        apart[..., np.arange(R.shape[-1]), np.arange(R.shape[-1])] = np.inf
+        room = apart.min(axis=-1) - off
+        turned = np.where(room > off, off / np.where(room > off, room, 1.0), (off > 0) * 1.0)
+        inside, sizes, total = inside + turned, sizes + 2 * off + total * turned, total + off
+    return RitzView(values, inside, sizes, total)
 
 
 class Precision(NamedTuple):

@@ -93,6 +93,10 @@ class ComplementSpace(NamedTuple):
         True if the components and this space are the whole space.
     lost : float
         Bound on the norm of the part of A times the space that neither the space nor the leak contains.
+    inexact : array of shape (m, w)
+        Bounds of the errors of products with a basis of the space, times the coordinates of the Ritz vectors in that
+        basis: where products were sent in few bits, A times a vector of coordinates y is off by the sum of
+        ``|inexact @ y|`` at most. (0, w) where they were exact.
     """
 
     values: np.ndarray
@@ -100,7 +104,8 @@ class ComplementSpace(NamedTuple):
     leak: np.ndarray
     products: int
     whole: bool
-    lost: float = 0.0
+    lost: float
+    inexact: np.ndarray
 
     def examine(self, known: KnownComponents, shared: int | None = None) -> Complement:
         """Bound the eigenvalues beyond K; ``shared`` is counted here unless it is given."""
@@ -117,7 +122,8 @@ class ComplementSpace(NamedTuple):
         at_zero = smallest <= known.resolution
         if self.whole:
             after = float(values[shared]) if shared < len(values) else -np.inf
-            return Complement(first, first + known.floor, np.inf if at_zero else shared, after + known.floor, 0.0)
+            floor = known.floor + self._off(slice(None))
+            return Complement(first, first + floor, np.inf if at_zero else shared, after + floor, 0.0)
         if at_zero:
             limit, chance = self._limit(0, np.array([smallest + known.resolution]), known, known.multiplicity)
             return Complement(first, limit, np.inf, -np.inf, chance)
@@ -131,11 +137,20 @@ class ComplementSpace(NamedTuple):
         return Complement(first, after if shared == 0 else first + self._residual(shared), shared, after, chance)
 
     def _residual(self, count: int) -> float:
-        return float(np.linalg.norm(self.leak[:, :count])) + self.lost
+        return float(np.linalg.norm(self.leak[:, :count])) + self.lost + self._off(slice(count))
+
+    def _off(self, vectors: slice) -> float:
+        """Bound on the norm of what is wrong in products with some of the Ritz vectors."""
+        return float(np.linalg.norm(np.abs(self.inexact[:, vectors]).sum(axis=0)))
 
     def _limit(self, shared: int, taus: np.ndarray, known: KnownComponents, multiplicity: int) -> tuple[float, float]:
         """The lowest tau whose chance is small enough, and that chance."""
-        rest = self._replace(values=self.values[shared:], start=self.start[shared:], leak=self.leak[:, shared:])
+        rest = self._replace(
+            values=self.values[shared:],
+            start=self.start[shared:],
+            leak=self.leak[:, shared:],
+            inexact=self.inexact[:, shared:],
+        )
         above = taus[taus > rest.values[0]]
         if not len(above):
             return float(taus[-1]), 1.0
@@ -178,8 +193,10 @@ class ComplementSpace(NamedTuple):
         image = basis * values
         T = image @ basis.mT
         inside, outside = image - T @ basis, basis @ self.leak[:, deflated:].T
-        leaves = np.sqrt(np.sum(inside**2, axis=2) + np.sum(outside**2, axis=2)) + self.lost
+        wrong = np.abs(basis @ self.inexact[:, deflated:].T).sum(axis=2)
+        leaves = np.sqrt(np.sum(inside**2, axis=2) + np.sum(outside**2, axis=2)) + self.lost + wrong
         residuals = np.linalg.norm(self.leak[:, :deflated], axis=0) + self.lost
+        residuals = residuals + np.abs(self.inexact[:, :deflated]).sum(axis=0)
         eye = np.eye(length)
         inverse = np.linalg.solve(taus[:, np.newaxis, np.newaxis, np.newaxis] * eye - T, eye[:, :1])[..., 0]
         inside_space = sizes[:, 0] * np.sum(np.abs(inverse) * leaves, axis=2)
@@ -401,10 +418,16 @@ def _zero_columns_last(T: Array, present: Array) -> Array:
     return T
 
 
-def asymmetry(T: Array) -> Array:
-    """Largest entry of ``|T - T^T|`` for ``T = V^T C V``: (nodes, w, w) -> (nodes, 1); rounding if C is symmetric."""
+def asymmetry(T: Array, errors: Array | None = None) -> Array:
+    """Largest entry of ``|T - T^T|`` for ``T = V^T C V``: (nodes, w, w) -> (nodes, 1); rounding if C is symmetric.
+
+    errors : (nodes, w), bounds of the errors of the columns of C V, which are no asymmetry of C.
+    """
     xp = ea.namespace(T)
-    return xp.max(xp.abs(T - T.mT), axis=(-2, -1))[:, None]
+    differ = xp.abs(T - T.mT)
+    if errors is not None:
+        differ = xp.clip(differ - errors[:, :, None] - errors[:, None, :], 0.0, None)
+    return xp.max(differ, axis=(-2, -1))[:, None]
 
 
 def require_symmetric(defect: float, floor: float) -> None:
@@ -422,14 +445,57 @@ def bordered(T: Array, column: Array, leak: Array) -> Array:
     column : (1, w + b, b), coordinates of the product with the new block; leak : (1, b, at most w), the part of the
     products with the last columns along the new block. Products with earlier columns have no such part.
     """
-    xp, (w, b) = ea.namespace(T), (T.shape[-1], column.shape[-1])
-    lower = xp.zeros((1, b, w), dtype=T.dtype, device=T.device)
-    lower[:, :, w - leak.shape[-1] :] = leak
-    return xp.concat([xp.concat([T, lower], axis=-2), column], axis=-1)
+    return ea.namespace(T).concat([ea.namespace(T).concat([T, _widened(leak, T.shape[-1])], axis=-2), column], axis=-1)
+
+
+def _widened(leak: Array, width: int) -> Array:
+    """Zero columns before those of the leak: (1, b, c) -> (1, b, w)."""
+    xp = ea.namespace(leak)
+    wide = xp.zeros((1, leak.shape[-2], width), dtype=leak.dtype, device=leak.device)
+    wide[:, :, width - leak.shape[-1] :] = leak
+    return wide
+
+
+class Reconciled(NamedTuple):
+    """The two halves of ``V^T C V`` next to a new block, made equal.
+
+    column : (1, w + b, b), lower : (1, b, w), errors : (1, w + b), as for ``reconciled``, and asymmetry : (1, 1), how
+    far the halves differ beyond their errors.
+    """
+
+    column: Array
+    lower: Array
+    errors: Array
+    asymmetry: Array
+
+
+def reconciled(column: Array, leak: Array, errors: Array) -> Reconciled:
+    """Take each entry from the product that is more exact, and count what that changes as its error.
+
+    column, leak : as for ``bordered``; errors : (1, w + b), bounds of the errors of the columns of C V.
+    """
+    xp, w = ea.namespace(column), column.shape[-2] - column.shape[-1]
+    above, below = column[:, :w, :], _widened(leak, w).mT
+    earlier, own = errors[:, :w, None], errors[:, None, w:]
+    chosen = xp.where(earlier <= own, below, above)
+    # With a row of zeros, because the first block has no earlier columns.
+    differ = xp.concat([xp.zeros_like(own), xp.abs(above - below) - earlier - own], axis=-2)
+    more = [xp.sqrt(xp.sum((chosen - below) ** 2, axis=-1)), xp.sqrt(xp.sum((chosen - above) ** 2, axis=-2))]
+    whole = xp.concat([chosen, column[:, w:, :]], axis=-2)
+    beyond = xp.max(differ, axis=(-2, -1))[:, None]
+    return Reconciled(whole, chosen.mT, errors + xp.concat(more, axis=-1), beyond)
 
 
 def complement_space(
-    T: Projected, leak: Array, lost: float, G: Array, *, n_components: int, dimension: int, products: int
+    T: Projected,
+    leak: Array,
+    lost: float,
+    G: Array,
+    errors: Array | None = None,
+    *,
+    n_components: int,
+    dimension: int,
+    products: int,
 ) -> ComplementSpace:
     """The space of V, built from Gaussian columns, without the leading Ritz vectors, which are the components.
 
@@ -439,6 +505,7 @@ def complement_space(
     leak : (1, b, b), the part of C times the last columns of V outside V, in an orthonormal basis.
     lost : norm of what neither V nor the leak contains.
     G : (1, up to w, s), the Gaussian columns in the basis of the first columns of V.
+    errors : (1, w), bounds of the errors of the columns of C V; None where they are exact up to rounding.
     n_components : number of leading Ritz vectors that are components.
     dimension : of the whole space that V is a part of.
     products : number of products that V was built from.
@@ -448,8 +515,12 @@ def complement_space(
     rank, start = np.count_nonzero(ea.to_numpy(T.present)), ea.to_numpy(G)[0]
     # Zero columns of V, where a block lost rank, are not directions.
     genuine = slice(0, max(0, rank - n_components))
-    # Only products with the last block leave the space.
-    last = vectors[-leak.shape[-1] :, genuine]
+    # Only products with the last columns leave the space.
+    last, wrong = (
+        vectors[-leak.shape[-1] :, genuine],
+        np.zeros(len(vectors)) if errors is None else ea.to_numpy(errors)[0],
+    )
+    inexact = (wrong[:, np.newaxis] * vectors[:, genuine])[wrong > 0]
     return ComplementSpace(
         values[genuine],
         vectors[: len(start), genuine].T @ start,
@@ -457,6 +528,7 @@ def complement_space(
         products,
         whole=bool(rank >= dimension),
         lost=lost,
+        inexact=inexact,
     )
 
 

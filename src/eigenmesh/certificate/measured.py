@@ -45,6 +45,8 @@ class Common(NamedTuple):
         Vectors from coordinates: (1, n, k) -> (1, d, k). Needed only if columns are split over the nodes.
     signed : bool
         True if the largest entry of each component is already positive, so that no copy is needed.
+    errors : array of shape (1, K) or None
+        Bounds of the errors of the columns of the product, where it was sent in fewer bits than it has.
     """
 
     coordinates: Array
@@ -54,6 +56,7 @@ class Common(NamedTuple):
     complement_space: ComplementSpace | None
     vectors: Callable[[Array], Array] | None = None
     signed: bool = False
+    errors: Array | None = None
 
 
 class Estimates(NamedTuple):
@@ -149,6 +152,8 @@ class Measured(NamedTuple):
         xp, k = ea.namespace(mean), mean.shape[-1]
         values = xp.sum(coordinates * product, axis=-2)
         residuals = column_norms(product - coordinates * values[:, None, :])[:, 0, :]
+        if known.errors is not None:
+            residuals = residuals + known.errors
         gram = mean.mT @ mean
         skewness = xp.max(xp.abs(gram - xp.eye(k, dtype=gram.dtype, device=gram.device)), axis=-1)
         frame = np.random.default_rng(0).standard_normal((1, mean.shape[-2], PROJECTIONS))
@@ -159,7 +164,8 @@ class Measured(NamedTuple):
         )
         parts = np.split(ea.to_numpy(row)[0], np.cumsum([k, k, k, k, 2]))
         values, residuals, disagreement, skewness, (size, defect), projections = parts
-        ritz = RitzView(*(array[0] for array in ritz_view(ea.to_numpy(coordinates), ea.to_numpy(product))))
+        off = None if known.errors is None else ea.to_numpy(known.errors)
+        ritz = RitzView(*(array[0] for array in ritz_view(ea.to_numpy(coordinates), ea.to_numpy(product), off)))
         size = max(size, rounding_size)
         return cls(values, residuals, disagreement, skewness, ritz, size, defect, total_variance, projections)
 
@@ -386,6 +392,9 @@ def _certificate(
 def _span_residual(network: Network, estimates: Sequence[Estimates], members: list[int]) -> float:
     """``|C Q - Q (Q^T C Q)|`` for an orthonormal basis Q of the members' span, maximum over the nodes."""
     known = [one.known for one in estimates]
-    pairs = [(ea.to_numpy(one.coordinates), ea.to_numpy(one.product)) for one in known]
-    totals = [ritz_view(coordinates[..., members], product[..., members]).total for coordinates, product in pairs]
+    totals = []
+    for one in known:
+        off = None if one.errors is None else ea.to_numpy(one.errors)[..., members]
+        view = ritz_view(ea.to_numpy(one.coordinates)[..., members], ea.to_numpy(one.product)[..., members], off)
+        totals.append(view.total)
     return float(network.maximum(ea.like(np.concatenate(totals), estimates[0].mean))[0, 0])

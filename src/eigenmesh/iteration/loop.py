@@ -135,6 +135,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         require_settings(self.tol, self.max_rounds)
+        self.solver = self.solver.towards(self.tol)
         self.began = time.perf_counter()
         self.iterations_before = max((record.iteration for record in self.events.history), default=0)
         self.like = self._at_nodes(np.zeros((self.covariance.n_features, 1)))

@@ -431,7 +431,8 @@ class Changing(Network):
     def combine(self, exchange: LinearRound, *arrays: Array) -> NoReturn:
         raise self._no_fixed_links()
 
-    _combine = send_down = _tree_maxima = _mean_reducer = _reduced_sum = _reduced_maximum = combine  # type: ignore[assignment]
+    _combine = send_down = _tree_maxima = _packed_sum = combine  # type: ignore[assignment]
+    _mean_reducer = _reduced_sum = _reduced_maximum = combine  # type: ignore[assignment]
 
     def _no_fixed_links(self) -> InputError:
         fix = "use the solver tracked-subspace, which does not need them"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 
@@ -46,6 +46,27 @@ class Piggyback:
     values: Array | None = None
     n_bytes: int = 0
     rounds: int = 0
+
+
+class Decided(NamedTuple):
+    """An average over a tree, with what its root decided from it. The same bits at all nodes.
+
+    Attributes
+    ----------
+    mean : array of shape (1, d, b)
+        The average, in NumPy.
+    errors : array of shape (b,)
+        Bounds of what rounding to fewer bits took away from each column.
+    numbers : array of shape (n,)
+        What the root decided.
+    agreed : array of shape (nodes, ...)
+        Maxima over all nodes that travelled with the average, in NumPy.
+    """
+
+    mean: np.ndarray
+    errors: np.ndarray
+    numbers: np.ndarray
+    agreed: np.ndarray
 
 
 class Network(ABC):
@@ -117,6 +138,10 @@ class Network(ABC):
     @abstractmethod
     def send_down(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array:
         """Send the root's part of an array down a tree, bit for bit, and count it: (nodes, ...) -> (nodes, ...)."""
+
+    @abstractmethod
+    def _packed_sum(self, tree: av.TreeAverage, array: Array | Parts, bits: int) -> tuple[np.ndarray, np.ndarray]:
+        """Sum up a tree in numbers of few bits, and count it; the root has the sum (1, d, b) and its errors (1, b)."""
 
     @abstractmethod
     def _tree_maxima(self, tree: av.TreeAverage, values: Array) -> Array:
@@ -480,6 +505,59 @@ class Network(ABC):
         self.meter.count_rounds(self._mixing, (values,), more)
         self._hear(agreed[:1, ...])
         return averaged, agreed
+
+    @property
+    def decides(self) -> bool:
+        """Whether the root of a tree sees averages first, as in ``decided_mean_and_maximum``."""
+        return isinstance(self.average, av.TreeAverage)
+
+    def decided_mean_and_maximum(
+        self,
+        array: Array | Parts,
+        values: Array,
+        bits: int,
+        decide: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        n_numbers: int,
+    ) -> Decided:
+        """An average in numbers of few bits, ``maximum(values)``, and what the root decides, in the same messages.
+
+        What nodes decide from eigenvectors and other rounded numbers may differ between processors. So the root decides
+        before it sends the average down, and all others do as it says.
+
+        Parameters
+        ----------
+        array, values : arrays of shapes (nodes, d, b) and (nodes, ...)
+            What is averaged, and what the maximum is taken of.
+        bits : int
+            Bits of a number in each message, one of ``averaging.FEWER_BITS``, or all of them.
+        decide : callable
+            Makes ``n_numbers`` numbers from the average (1, d, b) and bounds of its errors (b,). It is called where the
+            root is.
+        n_numbers : int
+            How many numbers are decided.
+        """
+        tree, (_, d, b) = self.average, array.shape
+        if not isinstance(tree, av.TreeAverage):
+            raise InputError('only the root of a tree can decide; use averaging="tree".')
+        values = ea.to_numpy(values)
+        outer, self._piggyback = self._piggyback, Piggyback(flat(values), self.meter.size(values)[1])
+        try:
+            total, errors = self._packed_sum(tree, array, bits)
+            size = av.packed_bytes(d, b, bits)
+            message = np.zeros((1, 1, size + 8 * n_numbers), np.uint8)
+            if tree.root in self.ids:
+                message[0, :, :size] = av.pack(total / self.n_nodes, errors / self.n_nodes, bits)
+                mean, bounds = av.unpack(message[0, :, :size], d, b, bits)
+                numbers = np.asarray(decide(mean, bounds[0]), dtype="<f8")
+                message[0, 0, size:] = numbers.view(np.uint8)
+            sent = np.asarray(tree.broadcast(self, everywhere(message, len(self.ids))))[0, :, :]
+            carried = self._piggyback.values
+        finally:
+            self._piggyback = outer
+        mean, bounds = av.unpack(sent[:, :size], d, b, bits)
+        numbers = np.array(sent[0, size:]).view("<f8")
+        agreed = np.reshape(self._neighbour_maxima(carried, 0), values.shape)
+        return Decided(mean, bounds[0], numbers, agreed)
 
     def maximum_after_mean(self, array: Array, follows: Callable[[Array], tuple[T, Array]]) -> tuple[T, Array]:
         """With ``result, values = follows(shared_mean(array))``, the pair ``result, maximum(values)``."""

@@ -12,8 +12,8 @@ import numpy as np
 from scipy import sparse
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array
-from eigenmesh.averaging import Averaging, Factored, LinearRound, TreeAverage
+from eigenmesh.arrays import Array, Parts, whole
+from eigenmesh.averaging import Averaging, Factored, LinearRound, TreeAverage, pack, packed_bytes, unpack
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights
 from eigenmesh.networks.network import Network
@@ -166,6 +166,20 @@ class Peers(Network):
         flagged = xp.stack([xp.where(is_nan, -xp.inf, values), xp.astype(is_nan, values.dtype)])
         largest, flag = self.transport.all_reduce(flagged, "max")
         return xp.where(flag > 0, xp.nan, largest)
+
+    def _packed_sum(self, tree: TreeAverage, array: Array | Parts, bits: int) -> tuple[np.ndarray, np.ndarray]:
+        total, (_, d, b) = ea.to_numpy(whole(array)), array.shape
+        errors, nothing = np.zeros((1, b)), np.zeros((1, 1, packed_bytes(d, b, bits)), np.uint8)
+        for level in tree.up:
+            part = self._part(level)
+            message = pack(total, errors, bits)[:, np.newaxis, :] if part.links.send_to else nothing
+            self._begin_round(level, (message,))
+            (stack,) = self._gathered((message,), part.links)
+            if part.links.receive_from:
+                received, more = unpack(np.asarray(stack)[1:, 0, 0, :], d, b, bits)
+                total = part.total(np.concatenate([total, received]))[np.newaxis]
+                errors = part.total(np.concatenate([errors, more]))[np.newaxis]
+        return total, errors
 
     def _tree_maxima(self, tree: TreeAverage, values: Array) -> Array:
         for level in tree.up:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import array_api_compat
+import numpy as np
 from scipy import sparse
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, Parts, on_gpu
-from eigenmesh.averaging import Averaging, LinearRound, TreeAverage
+from eigenmesh.averaging import Averaging, LinearRound, TreeAverage, pack, packed_bytes, unpack
 from eigenmesh.graphs import Weights
 from eigenmesh.networks.codec import Bound
 from eigenmesh.networks.network import Network
@@ -56,17 +57,14 @@ class Stacked(Network):
 
     def _summed(self, array: Parts, tree: TreeAverage) -> Array:
         """Sum of all parts, in the order of the tree: each node adds to its own part the sums of its children."""
-        children: dict[int, list[int]] = {node: [] for node in self.ids}
-        for level in tree.up:
-            for parent, child in zip(*level.sends, strict=True):
-                children[int(parent)].append(int(child))
+        children = _children(tree)
         # The nodes from the root to the present one: their sums so far, and their children that are left.
-        path = [(array.make(tree.root), iter(sorted(children[tree.root])))]
+        path = [(array.make(tree.root), iter(children[tree.root]))]
         while True:
             total, rest = path[-1]
             child = next(rest, None)
             if child is not None:
-                path.append((array.make(child), iter(sorted(children[child]))))
+                path.append((array.make(child), iter(children[child])))
                 continue
             # As in a linear round, which makes zeros positive.
             total += 0.0
@@ -75,6 +73,44 @@ class Stacked(Network):
                 return total
             above = path[-1][0]
             above += total
+            del total
+
+    def _packed_sum(self, tree: TreeAverage, array: Array | Parts, bits: int) -> tuple[np.ndarray, np.ndarray]:
+        _, d, b = array.shape
+        message = np.broadcast_to(np.uint8(0), (self.n_nodes, 1, packed_bytes(d, b, bits)))
+        if isinstance(array, Parts):
+            for level in tree.up:
+                self._begin_round(level, (message,))
+            return self._packed_parts(tree, array, bits)
+        totals, errors = np.array(ea.to_numpy(array)), np.zeros((self.n_nodes, b))
+        for level in tree.up:
+            self._begin_round(level, (message,))
+            # What the nodes of a level send is not used by themselves any more.
+            senders = level.sends[1]
+            totals[senders], errors[senders] = unpack(pack(totals[senders], errors[senders], bits), d, b, bits)
+            totals, errors = self._combine(level, (totals, errors))
+        return totals[[tree.root]], errors[[tree.root]]
+
+    def _packed_parts(self, tree: TreeAverage, array: Parts, bits: int) -> tuple[np.ndarray, np.ndarray]:
+        """The same for parts that are made one after the other, of which no more are held than the tree is high."""
+        _, d, b = array.shape
+        children = _children(tree)
+        path = [(ea.to_numpy(array.make(tree.root)), np.zeros((1, b)), iter(children[tree.root]))]
+        while True:
+            total, errors, rest = path[-1]
+            child = next(rest, None)
+            if child is not None:
+                path.append((ea.to_numpy(array.make(child)), np.zeros((1, b)), iter(children[child])))
+                continue
+            # As in a linear round, which makes zeros positive.
+            total += 0.0
+            path.pop()
+            if not path:
+                return total, errors
+            received, more = unpack(pack(total, errors, bits), d, b, bits)
+            above, errors_above, _ = path[-1]
+            above += received
+            errors_above += more
             del total
 
     def send_down(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array:
@@ -111,6 +147,15 @@ class Stacked(Network):
     def _neighbour_maxima(self, values: Array, rounds: int) -> Array:
         # What the nodes have after their rounds is the maximum, which can be seen at once here.
         return self._reduced_maximum(values)
+
+
+def _children(tree: TreeAverage) -> dict[int, list[int]]:
+    """The children of each node in a tree, ascending."""
+    children: dict[int, list[int]] = {node: [] for node in range(tree.n_nodes)}
+    for level in tree.up:
+        for parent, child in zip(*level.sends, strict=True):
+            children[int(parent)].append(int(child))
+    return {node: sorted(below) for node, below in children.items()}
 
 
 def _operator(exchange: LinearRound, array: Array) -> Product:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import LinearRound
@@ -98,7 +100,9 @@ class Meter:
         key = (type(array), array.shape, array.dtype)
         if key not in self._sizes:
             shape = array.shape[1:]
-            self._sizes[key] = (int(len(shape) >= 2), prod(shape) * ea.ITEM_BYTES)
+            # Packed numbers are bytes.
+            item = 1 if isinstance(array, np.ndarray) and array.dtype == np.uint8 else ea.ITEM_BYTES
+            self._sizes[key] = (int(len(shape) >= 2), prod(shape) * item)
         return self._sizes[key]
 
     @contextmanager

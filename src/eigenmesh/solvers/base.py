@@ -108,6 +108,10 @@ class Solver(ABC):
         """
         return Iterate(basis, unmeasured(basis))
 
+    def towards(self, tol: float) -> Solver:
+        """The solver for a run that ends at this bound on the sines. By default unchanged."""
+        return self
+
     @abstractmethod
     def step(self, covariance: Covariance, network: Network, state: Any) -> Any:
         """One iteration."""

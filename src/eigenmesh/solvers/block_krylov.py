@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, NamedTuple, TypeAlias
@@ -12,8 +13,10 @@ import numpy as np
 from eigenmesh import arrays as ea
 from eigenmesh import certificate as cert
 from eigenmesh.arrays import Array, column_norms
-from eigenmesh.certificate import Basis, Common, Projected, own_signs, soft_polar
-from eigenmesh.data import BlockProducts, Covariance
+from eigenmesh.averaging import ALL_BITS, FEWER_BITS
+from eigenmesh.certificate import Basis, Common, ComplementSpace, Projected, own_signs, soft_polar
+from eigenmesh.data import BlockProducts, Covariance, Gram
+from eigenmesh.errors import DataError, InputError
 from eigenmesh.networks import Network
 from eigenmesh.solvers import base
 from eigenmesh.solvers.base import Check, Solver, Traits
@@ -21,15 +24,39 @@ from eigenmesh.solvers.base import Check, Solver, Traits
 # What block Krylov with and without a known space share: the state, Rayleigh-Ritz, and what all nodes know of it.
 
 
+class Sending(NamedTuple):
+    """What the next step of block Krylov sends.
+
+    Attributes
+    ----------
+    columns : int
+        How many of the columns behind V are multiplied.
+    bits : int
+        Bits of a number in a message.
+    idle : int
+        Steps since all components seem to be as accurate as asked for.
+    sure : bool
+        Whether no direction can have been missed any more.
+    exact : bool
+        Whether numbers keep all their bits, since fewer were not enough.
+    """
+
+    columns: int
+    bits: int = ALL_BITS
+    idle: int = 0
+    sure: bool = False
+    exact: bool = False
+
+
 class KrylovState(NamedTuple):
     """A growing space, computed from one copy of each average; ``n_nodes`` nodes in this process share it."""
 
     k: int  # K
     n_nodes: int  # nodes that share this copy
-    V: Basis  # (1, d, w), and behind it in memory the next block B (1, d, b); processes differ in the last digits only
+    V: Basis  # (1, d, w), and behind it in memory b columns B (1, d, b); processes differ in the last digits only
     whitening: Array  # (1, b, b) H, where B H has orthonormal or zero columns
     T: Projected  # V^T C V and its eigenpairs
-    leak: Array  # (1, b, c) the part of C times the last c columns of V outside V, in an orthonormal basis
+    leak: Array  # (1, b, c) the part of C times the last c columns of V outside V, in the basis B H
     lost: Array  # (1, 1) norm of the part of C V that neither V nor the leak contains
     agreed: np.ndarray  # (2, b) Ritz values and residuals of one step ago, as all nodes agreed on them
     before: np.ndarray  # (2, b) the same of two steps ago
@@ -37,12 +64,16 @@ class KrylovState(NamedTuple):
     start: Array  # Gaussian columns: (1, d, s) if C V is kept, else (1, b, s) in the basis of the first block
     size: Array  # (1, 1) largest norm of a product C_i b with a column b of a block, over the nodes in this process
     most: int  # widest V; a wider one is restarted
+    errors: Array  # (1, w) bounds of what fewer bits took away from the columns of C V
+    asymmetry: Array  # (1, 1) how far V^T C V was from symmetric beyond these errors
+    sending: Sending  # what the next step sends
     products: int | None = 0  # products since the Gaussian columns; None after a restart, which loses them
+    begin: Callable[[], KrylovState] | None = None  # makes the first state again
     CV: Array = None  # (1, d, w) C V, only where the space was known at the start
 
     @property
     def B(self) -> Array:
-        """The next block, (1, d, b)."""
+        """All columns behind V, (1, d, b)."""
         return self.V.next_block(self.whitening.shape[-2])
 
     @property
@@ -53,8 +84,13 @@ class KrylovState(NamedTuple):
             return ea.like(self.agreed[np.newaxis], leak)
         values, ritz = T.leading(b)
         # C V leaves the space only through its last columns, so this is |C u - theta u| without forming u.
-        residuals = column_norms(leak @ ritz[:, -leak.shape[-1] :, :])[:, 0, :]
+        residuals = column_norms(leak @ ritz[:, -leak.shape[-1] :, :])[:, 0, :] + self.inexactness(ritz)
         return ea.namespace(leak).stack([values, residuals], axis=1)
+
+    def inexactness(self, ritz: Array) -> Array:
+        """Bounds of the errors of products with ``V ritz``: (1, w, n) -> (1, n)."""
+        xp = ea.namespace(ritz)
+        return (self.errors[:, None, :] @ xp.abs(ritz))[:, 0, :]
 
 
 Copies: TypeAlias = tuple[KrylovState, ...]
@@ -101,6 +137,9 @@ class RayleighRitz(Solver):
             start=start,
             size=size,
             most=most,
+            errors=identity[:, 0, :0],
+            asymmetry=ea.like(np.zeros((1, 1)), basis),
+            sending=Sending(width),
         )
 
     def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> Copies:
@@ -170,12 +209,11 @@ class RayleighRitz(Solver):
 
     def _common(self, state: KrylovState) -> Common:
         xp, T, leak, V = ea.namespace(state.leak), state.T.matrix, state.leak, state.V
-        defect, space = cert.asymmetry(T), None
+        defect, space = xp.maximum(cert.asymmetry(T, state.errors), state.asymmetry), None
         if state.products:
-            gaussian = state.start if state.CV is None else V.along(state.start)
-            counts = {"n_components": state.k, "dimension": V.buffer.shape[-1], "products": state.products}
-            space = cert.complement_space(state.T, leak, float(state.lost[0, 0]), gaussian, **counts)
-            defect = xp.maximum(defect, ea.like(np.array([[-np.min(space.values, initial=0.0)]]), defect))
+            space = _complement_of(state)
+            below_zero = -np.min(space.values, initial=0.0) - np.linalg.norm(ea.to_numpy(state.errors))
+            defect = xp.maximum(defect, ea.like(np.array([[below_zero]]), defect))
         components = self._aligned_ritz(state)
         outside = leak @ components[:, -leak.shape[-1] :, :]
         image = xp.concat([T @ components, outside], axis=-2)
@@ -184,7 +222,16 @@ class RayleighRitz(Solver):
         size = state.size * V.width**0.5 + state.lost / (cert.ROUNDING * ea.EPS)
         # Where C V is kept, the leak is in a basis of its own, whose vectors nobody needs: such samples are in rows.
         vectors = partial(_vectors, state) if state.CV is None else None
-        return Common(coordinates, image, size, defect, space, vectors, signed=True)
+        off = state.inexactness(components)
+        return Common(coordinates, image, size, defect, space, vectors, signed=True, errors=off)
+
+
+def _complement_of(state: KrylovState) -> ComplementSpace:
+    """What the space shows of the complement of the components."""
+    gaussian = state.start if state.CV is None else state.V.along(state.start)
+    counts = {"n_components": state.k, "dimension": state.V.buffer.shape[-1], "products": state.products or 0}
+    lost = float(state.lost[0, 0])
+    return cert.complement_space(state.T, state.leak, lost, gaussian, state.errors, **counts)
 
 
 def _vectors(state: KrylovState, coordinates: Array) -> Array:
@@ -244,6 +291,14 @@ USUAL_BLOCKS, FEWEST_BLOCKS, BASIS_BYTES = 20, 4, 2**30
 LARGE_BYTES, NARROW_BLOCKS, SURE_SINE = 12 * 2**20, 3, 2e-3
 # Where larger sines are expected of a complete space, the nodes exchange its residuals.
 SOLVED_SINE = 1e-6
+# Fewest columns that a lean run multiplies. A component is accurate enough once its residual is at most ENOUGH of what
+# is asked for. The errors of a product in few bits may take SHARE_OF_ERRORS of what is left of that, and too much is
+# gone where all errors take TOO_MUCH of what is asked for. The first product is accurate enough for gaps of some
+# 1 / FIRST_RATIO of the largest eigenvalue.
+FEWEST_COLUMNS, ENOUGH, SHARE_OF_ERRORS, TOO_MUCH, FIRST_RATIO = 3, 0.5, 0.5, 0.8, 1e4
+LEAST = float(np.finfo(np.float64).tiny)
+# Columns are turned to other axes only where none of them was about to fade out.
+WELL_CONDITIONED = 1.1
 # Random columns next to a start that the user gave: with fewer, the certificate would need many more products.
 BESIDE_GIVEN = 12
 
@@ -273,9 +328,17 @@ class BlockKrylov(RayleighRitz):
     max_width : int or None
         Columns of the widest basis, at least 3 (K + oversample). None: up to 20 blocks; for large d, only until the
         certificate has examined their complement.
+    lean : bool or None
+        Send fewer bytes where sums go over a tree. From the second product on, only the residuals of components that
+        are not yet as accurate as asked for, and of the one after the K-th, are multiplied, three columns at least
+        (locking); and numbers in messages have as many bits as the certificate needs, which bounds what is lost.
+        Locking takes one or two more averages. None: where they take no more than a tenth of the time.
     """
 
     max_width: int | None = None
+    lean: bool | None = None
+    # The bound on the sines at which a run ends.
+    tol: float = field(default=1e-6, repr=False, compare=False)
     name: ClassVar[str] = "block-krylov"
     traits: ClassVar[Traits] = Traits(integers=True, expected_products=12)
 
@@ -283,10 +346,16 @@ class BlockKrylov(RayleighRitz):
         super().__post_init__()
         if self.max_width is not None:
             base.require_count("max_width", self.max_width, also="None")
+        if not isinstance(self.lean, bool | None):
+            raise InputError(f"lean = {self.lean!r} must be True, False or None.")
+
+    def towards(self, tol: float) -> BlockKrylov:
+        return replace(self, tol=tol)
 
     def largest_message(self, n_components: int, n_features: int) -> int:
-        # A (d, b) block, and with it the Ritz values and residuals, (2, b).
-        return (n_features + 2) * min(n_components + max(self.oversample, BESIDE_GIVEN), n_features)
+        columns = min(n_components + max(self.oversample, BESIDE_GIVEN), n_features)
+        # A (d, b) block, with it the Ritz values and residuals, (2, b), and what the root of a tree decides.
+        return (n_features + 2) * columns + _numbers_decided(columns)
 
     def kept_numbers(self, n_components: int, n_features: int) -> int:
         return n_features * self._max_width(n_features, self.columns(n_components, n_features))
@@ -304,22 +373,127 @@ class BlockKrylov(RayleighRitz):
         start = R[:, :, k:]
         if coefficients is not None:
             start = xp.concat([R[:, :, :k] @ ea.like(coefficients[np.newaxis], basis), start], axis=-1)
-        return self._first_state(network, basis, V, width, start, xp.zeros_like(R[:, 0, :1]), most)
+        state = self._first_state(network, basis, V, width, start, xp.zeros_like(R[:, 0, :1]), most)
+        if not self.lean:
+            return state
+        first = next((bits for bits in FEWER_BITS if 2.0 ** (bits - 1) >= FIRST_RATIO / self.tol), ALL_BITS)
+        begin = partial(self._begun, network, basis, seed, copy)
+        return state._replace(sending=Sending(width, first), begin=begin)
+
+    def step(self, covariance: Covariance, network: Network, state: Copies) -> Copies:
+        """As the base class, or in fewer bytes where the root of a tree can say which columns and bits to send."""
+        # Where columns are split over the nodes, errors of products are not those of the loadings.
+        if not self.lean or not network.decides or isinstance(covariance, Gram):
+            return super().step(covariance, network, state)
+        (own,), grown = state, list[KrylovState]()
+        products = BlockProducts(covariance, own.B[:, :, : own.sending.columns], len(network.ids))
+
+        def grow(mean: np.ndarray, errors: np.ndarray) -> KrylovState:
+            Z, off = ea.like(mean, own.lost), ea.like(errors[np.newaxis], own.lost)
+            one_more = None if own.products is None else own.products + 1
+            return self._grown_by(network, own._replace(products=one_more), Z, off)
+
+        def decide(mean: np.ndarray, errors: np.ndarray) -> np.ndarray:
+            grown.append(grow(mean, errors))
+            largest = float(np.linalg.norm(mean, axis=1).max())
+            noise = float(errors.max()) * 2.0**own.sending.bits / largest if largest > 0 else 0.0
+            return self._decision(grown[0], max(noise, 1.0))
+
+        n_numbers = _numbers_decided(own.whitening.shape[-1])
+        told = network.decided_mean_and_maximum(products.parts, own.report, own.sending.bits, decide, n_numbers)
+        size = network.size_of_products(products.norms, column_norms(ea.like(told.mean, own.lost)))
+        found = grown[0] if grown else grow(told.mean, told.errors)
+        found = found._replace(agreed=told.agreed[0], before=own.agreed)
+        found = found._replace(size=ea.namespace(size).maximum(own.size, size))
+        return (_following(found, told.numbers),)
 
     def _grown(self, network: Network, state: KrylovState, Z: Array) -> KrylovState:
-        xp = ea.namespace(Z)
-        V, T, leak, lost, b = state.V, state.T, state.leak, state.lost, state.whitening.shape[-1]
+        return self._grown_by(network, state, Z, None)
+
+    def _grown_by(self, network: Network, state: KrylovState, Z: Array, off: Array | None) -> KrylovState:
+        """The state with the product Z of the first n columns of B, and bounds of its errors: (1, d, n), (1, n)."""
+        xp, n, b = ea.namespace(Z), Z.shape[-1], state.whitening.shape[-1]
+        V, T, leak, lost, errors = state.V, state.T, state.leak, state.lost, state.errors
+        H, rest = state.whitening[:, :n, :n], state.whitening[:, n:, n:]
         # An all-zero block means that the space is complete. Its product carries no information.
-        grows = bool(xp.any(state.whitening != 0))
+        grows = bool(xp.any(H != 0))
         if grows:
-            V = V.grown(state.whitening)
-        V = V.holding(Z)
-        following = soft_polar(V, b, network.average.accuracy, recent=state.leak.shape[-1] + b if grows else None)
+            V = V.grown(H)
+        # The next block is orthogonal to the columns that wait, too.
+        held = (V.grown(rest) if n < b else V).holding(Z)
+        exact = off is None or not bool(xp.any(off > 0))
+        recent = leak.shape[-1] + b if grows and exact else None
+        following = soft_polar(held, n, network.average.accuracy, recent=recent)
+        V = V._replace(buffer=held.buffer)
+        asymmetry = state.asymmetry
         if grows:
-            T = Projected(cert.bordered(T.matrix, following.along @ state.whitening, leak), V.present)
-            leak, lost = following.leak @ state.whitening, _hypot(lost, following.faded @ state.whitening)
-        grown = state._replace(V=V, whitening=following.whitening, T=T, leak=leak, lost=lost)
+            along, lower = following.along @ H, leak[:, :n, :]
+            own = xp.zeros_like(H[:, 0, :]) if off is None else (off[:, None, :] @ xp.abs(H))[:, 0, :]
+            errors = xp.concat([errors, own], axis=-1)
+            column = along[:, : V.width, :]
+            if bool(xp.any(errors > 0)):
+                column, lower, errors, beyond = cert.reconciled(column, lower, errors)
+                asymmetry = xp.maximum(asymmetry, beyond)
+            T = Projected(cert.bordered(T.matrix, column, lower), V.present)
+            waiting = xp.concat([leak[:, n:, :], along[:, V.width :, :]], axis=-1)
+            leak, lost = following.leak @ H, _hypot(lost, following.faded @ H)
+            if n < b:
+                nothing = xp.zeros((1, n, waiting.shape[-1] - n), dtype=leak.dtype, device=leak.device)
+                leak = xp.concat([waiting, xp.concat([nothing, leak], axis=-1)], axis=-2)
+        whitening = _block_diagonal(rest, following.whitening)
+        found = {"leak": leak, "lost": lost, "errors": errors, "asymmetry": asymmetry}
+        grown = state._replace(V=V, whitening=whitening, T=T, **found)
         return _restarted(grown) if V.width + b > grown.most else grown
+
+    def _decision(self, state: KrylovState, noise: float) -> np.ndarray:
+        """What the root of a tree decides on the next step, see ``_following``.
+
+        noise : error of the last product, relative to its largest column, times 2^bits.
+        """
+        b, k, sending, H = state.whitening.shape[-1], state.k, state.sending, ea.to_numpy(state.whitening)[0]
+        values, ritz = (ea.to_numpy(part)[0] for part in state.T.leading(b))
+        outside = ea.to_numpy(state.leak)[0] @ ritz[-state.leak.shape[-1] :]
+        seen, off = np.linalg.norm(outside, axis=0), ea.to_numpy(state.errors)[0] @ np.abs(ritz)
+        goal = self.tol * _spacing(values, k, state.resolution)
+        if not sending.exact and np.any((off[:k] > TOO_MUCH * goal) & (seen[:k] < off[:k])):
+            # Products in so few bits will not become accurate enough any more.
+            return _numbers(b, ALL_BITS, 0, False, True, np.eye(b))
+        still = np.flatnonzero(seen[:k] + off[:k] > ENOUGH * goal)
+        idle = 0 if len(still) else sending.idle + 1
+        wanted = [*still, *(j for j in range(k, b)), *(j for j in range(k) if j not in still)]
+        count = min(b, max(len(still) + 1, FEWEST_COLUMNS))
+        whole = np.linalg.norm(H, 2) <= WELL_CONDITIONED and np.all(np.any(H != 0, axis=0))
+        # Until no direction can have been missed, the complement needs all columns; and again, if all components seem
+        # accurate and yet have no certificate.
+        sure = sending.sure or self._is_sure(state, values, seen + off)
+        if idle > 1 or not (whole and sure):
+            count = b
+        bits = ALL_BITS
+        if not sending.exact:
+            # What the errors of the next product may take of each component: a part of what is left for them.
+            left = SHARE_OF_ERRORS * np.maximum(ENOUGH * goal - off[:k], 0.1 * ENOUGH * goal) / np.sqrt(count)
+            allowed = float(np.min(left / _share(values, seen + off, k, self.tol)))
+            # Products with the next columns have a part along those before, the leak, and two more of about its size.
+            size = min(float(values[0]), 2 * float(np.linalg.norm(ea.to_numpy(state.leak)[0], 2)))
+            bits = next((bits for bits in FEWER_BITS if noise * size * 2.0**-bits <= allowed), ALL_BITS)
+        if count == b:
+            return _numbers(b, bits, idle, sure, False, np.eye(b))
+        chosen = outside[:, wanted[:count]]
+        lengths = np.linalg.norm(chosen, axis=0)
+        axes = np.linalg.svd(chosen / np.where(lengths > 0, lengths, 1.0))[0]
+        return _numbers(count, bits, idle, sure, False, axes)
+
+    def _is_sure(self, state: KrylovState, values: np.ndarray, residuals: np.ndarray) -> bool:
+        """Whether the complement of the components is known well enough, as far as the root of a tree can see."""
+        if state.products is None:
+            # The certificate has to look for missed directions by itself.
+            return True
+        k, largest = state.k, abs(float(values[0]))
+        total, resolution = float(np.linalg.norm(residuals[:k])), state.resolution * largest
+        alike = cert.multiplicity(values[:k], max(resolution, total / cert.SHARE_OUTSIDE))
+        # As if the components were invariant: those that are not yet will be multiplied further.
+        known = cert.KnownComponents(k, float(values[k - 1]), 0.0, alike, resolution, resolution)
+        return bool(_complement_of(state).examine(known).chance <= cert.LARGEST_CHANCE)
 
     def narrowed(self, state: Copies) -> Copies:
         """Restart to half the width now, and keep that width, if the basis is large and was not restarted before."""
@@ -352,6 +526,60 @@ class BlockKrylov(RayleighRitz):
         return self.max_width is None and width * buffer.shape[-1] * ea.ITEM_BYTES > LARGE_BYTES
 
 
+def _numbers_decided(columns: int) -> int:
+    """Numbers that the root of a tree sends with the average of a step, for so many columns behind the basis."""
+    return 5 + columns**2
+
+
+def _numbers(count: int, bits: int, idle: int, sure: bool, again: bool, axes: np.ndarray) -> np.ndarray:
+    return np.concatenate([[count, bits, idle, sure, again], axes.ravel()])
+
+
+def _following(state: KrylovState, numbers: np.ndarray) -> KrylovState:
+    """The state after the root has decided: the columns that are multiplied next come first behind the basis.
+
+    numbers : how many they are, bits of a number in the next message, steps since all components seem accurate, whether
+    no direction can have been missed, whether to begin again with all bits, and the axes (b, b) to which the columns
+    behind the basis are turned.
+    """
+    xp, b = ea.namespace(state.lost), state.whitening.shape[-1]
+    count, bits, idle, sure, again = numbers[:5].astype(int).tolist()
+    if not 1 <= count <= b or bits not in (*FEWER_BITS, ALL_BITS):
+        raise DataError(f"the root of the tree asks for {count} of {b} columns in {bits} bits; it computes wrongly.")
+    if again and state.begin is not None:
+        first = state.begin()
+        return first._replace(sending=Sending(b, exact=True))
+    sending = Sending(count, bits, idle, bool(sure), state.sending.exact)
+    if count == b:
+        return state._replace(sending=sending)
+    axes = ea.like(numbers[5:].reshape(1, b, b), state.lost)
+    ea.turn_in_place(state.B, state.whitening @ axes)
+    whole = xp.zeros_like(state.whitening) + ea.like(np.eye(b)[np.newaxis], state.lost)
+    return state._replace(sending=sending, whitening=whole, leak=axes.mT @ state.leak)
+
+
+def _share(values: np.ndarray, residuals: np.ndarray, k: int, least: float) -> np.ndarray:
+    """About how much of each of the first k components lies in the next block: (b,), (b,) -> (k,)."""
+    to_next = np.maximum(values[:k] - (values[k] if k < len(values) else 0.0), 0.0)
+    return np.maximum(np.minimum(residuals[:k] / np.maximum(to_next, LEAST), 1.0), least)
+
+
+def _block_diagonal(first: Array, second: Array) -> Array:
+    """(1, m, m), (1, n, n) -> (1, m + n, m + n)."""
+    xp, m, size = ea.namespace(first), first.shape[-1], first.shape[-1] + second.shape[-1]
+    whole = xp.zeros((1, size, size), dtype=first.dtype, device=first.device)
+    whole[:, :m, :m], whole[:, m:, m:] = first, second
+    return whole
+
+
+def _spacing(values: np.ndarray, n_components: int, resolution: float) -> np.ndarray:
+    """Distance of each of the first K values to the nearest one that can be told from it: (b,) -> (K,)."""
+    apart = np.abs(values[:n_components, np.newaxis] - values)
+    return np.asarray(
+        np.min(np.where(apart > resolution * abs(values[0]), apart, np.inf), axis=1, initial=abs(values[0]))
+    )
+
+
 def _told(network: Network, state: Copies) -> Copies:
     """The state after all nodes have agreed on its residuals, by an exchange of them alone."""
     xp = ea.namespace(state[0].whitening)
@@ -376,8 +604,9 @@ def _restarted(state: KrylovState) -> KrylovState:
     small = xp.eye(ritz.shape[-1], dtype=leak.dtype, device=leak.device) * values
     # The Ritz vectors are eigenvectors of T only up to rounding, which is counted as lost.
     lost, leak = _hypot(state.lost, image - ritz * values), leak @ ritz[:, -leak.shape[-1] :, :]
+    errors = state.inexactness(ritz)
     V = V.recombined(ritz, b)
-    return state._replace(V=V, T=Projected(small, V.present), leak=leak, lost=lost, products=None)
+    return state._replace(V=V, T=Projected(small, V.present), leak=leak, lost=lost, errors=errors, products=None)
 
 
 def _hypot(lost: Array, more: Array) -> Array:
@@ -456,20 +685,22 @@ class WarmKrylov(RayleighRitz):
         """The state with estimates from V and C V, and the next block to multiply."""
         xp = ea.namespace(state.CV)
         V, CV, products = state.V, state.CV, state.products
-        T = Projected(V.along(CV), V.present)
+        T, exact = Projected(V.along(CV), V.present), xp.zeros_like(V.whitening[:, 0, :])
         values, ritz = T.leading(b)
         leak = xp.linalg.qr(CV - V.times(T.matrix)).R
         if V.width + b + GAUSSIAN_COLUMNS > state.most:
             first, eye = V.times(ritz), ea.like(np.eye(b)[np.newaxis], CV)
             V, CV, leak = Basis.empty(first, V.buffer.shape[-2]).holding(first).grown(eye), CV @ ritz, leak @ ritz
             T, ritz, products = Projected(ritz.mT @ T.matrix @ ritz, V.present), eye, None
+            exact = exact[:, :b]
         Z = CV @ self._directions(T.matrix, values, ritz, V.along(state.start), products, network.average.accuracy)
         if products == 0 and state.start.shape[-1]:
             # Scaled to one size, so that neither part is mistaken for rounding of the other.
             Z = xp.concat([Z / xp.max(column_norms(Z)), state.start / xp.max(column_norms(state.start))], axis=-1)
         V = V.holding(Z)
         following = soft_polar(V, Z.shape[-1], network.average.accuracy)
-        return state._replace(V=V, CV=CV, whitening=following.whitening, T=T, leak=leak, products=products)
+        found = {"whitening": following.whitening, "T": T, "leak": leak, "errors": exact}
+        return state._replace(V=V, CV=CV, products=products, **found)
 
     def _directions(
         self, T: Array, values: Array, ritz: Array, start: Array, products: int | None, noise: float

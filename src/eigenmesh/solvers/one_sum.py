@@ -81,7 +81,8 @@ class OneSum(Solver):
         if state.values is None:
             return None
         beyond = state.values[state.k :]
-        space = ComplementSpace(beyond, np.zeros((len(beyond), 0)), np.zeros((0, len(beyond))), 0, whole=True)
+        none = np.zeros((0, len(beyond)))
+        space = ComplementSpace(beyond, none.T, none, products=0, whole=True, lost=0.0, inexact=none)
         copies = [slice(at, at + 1) for at in range(state.CX.shape[0])]
         parts = ((state.X[at, ...], state.CX[at, ...], state.size[at, ...]) for at in copies)
         return tuple(Common(X, CX, size, asymmetry(X.mT @ CX), space, lambda vectors: vectors) for X, CX, size in parts)
