@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from eigenmesh import graphs, run
+from eigenmesh.arrays import Parts
 from eigenmesh.averaging import AllReduce, Chebyshev, Gossip, Integers, Polynomial, Tree
 from eigenmesh.data import Shards, build_covariance, pooled_moments
 from eigenmesh.data.datasets import geometric_spectrum
-from eigenmesh.errors import InputError
+from eigenmesh.errors import DataError, InputError
 from eigenmesh.networks import Peers, Stacked
 from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, OneSum, TrackedSubspace
 from eigenmesh.transports import run_threads
@@ -47,6 +48,55 @@ def test_mix_mean_and_maximum_are_the_stacked_ones(averaging, topology):
             assert ours.tobytes() == theirs[[rank] if len(theirs) == M else [0]].tobytes()
         assert (arrays[4] == values.max(axis=0)).all()
         assert (arrays[6] == values.max(axis=0)).all()
+
+
+@pytest.mark.parametrize("bits", [6, 13, 39, 52, 64])
+@pytest.mark.parametrize("topology", ["cycle", "star", "erdos_renyi", "directed_cycle"])
+def test_the_root_decides_from_an_average_in_few_bits(bits, topology):
+    weights = graphs.weighting("auto", graphs.topology(topology, M, seed=3))
+    rng = np.random.default_rng(0)
+    X, values = rng.standard_normal((M, 30, 2)) * np.array([1e3, 1e-200]), rng.standard_normal((M, 4))
+    X[:, 0] = -0.0
+
+    def work(network, array, own):
+        told = network.decided_mean_and_maximum(
+            array, own, bits, lambda mean, errors: np.append(mean[0, :3, 0], errors), 5
+        )
+        return told, network.traffic
+
+    stacked, counted = work(Stacked(weights), X, values)
+    one_by_one, _ = work(Stacked(weights), Parts(lambda node: X[[node]].copy(), M, X), values)
+    results = run_threads(
+        M, lambda transport: work(Peers(weights, transport), X[[transport.rank]], values[[transport.rank]])
+    )
+    for told, traffic in [*results, (one_by_one, counted)]:
+        assert traffic == counted
+        for ours, theirs in zip(told[:3], stacked[:3], strict=True):
+            assert ours.tobytes() == theirs.tobytes()
+        assert (told.agreed[0] == values.max(axis=0)).all()
+    assert stacked.numbers.tolist() == [*stacked.mean[0, :3, 0], *stacked.errors]
+    off = stacked.mean[0] - X.mean(axis=0)
+    # Scaled, because squares of tiny numbers underflow.
+    actual = np.linalg.norm(off / np.array([1e3, 1e-200]), axis=0) * np.array([1e3, 1e-200])
+    assert (actual <= stacked.errors + 1e-15 * np.array([1e3, 1e-200]) * 30).all()
+    if bits < 64:
+        assert (stacked.errors <= np.abs(X).max(axis=(0, 1)) * M * 30**0.5 * 2.0 ** (1 - bits)).all()
+    # So many bytes in the messages up and down, each with the maxima, and on the way down what was decided.
+    size = 2 * (30 * 8 if bits == 64 else 4 * bits + 16) + 4 * 8
+    assert counted.bytes == (M - 1) * (2 * size + 5 * 8)
+
+
+def test_a_product_that_is_not_finite_ends_the_average():
+    X = np.ones((M, 6, 2))
+    X[3, 2, 1] = np.inf
+    network = Stacked(graphs.metropolis(graphs.topologies.cycle(M)))
+    for bits in (16, 64):
+        with pytest.raises(DataError, match="not finite"):
+            network.decided_mean_and_maximum(X, np.ones((M, 1)), bits, lambda mean, errors: np.zeros(1), 1)
+    with pytest.raises(InputError, match='use averaging="tree"'):
+        Stacked(graphs.metropolis(graphs.topologies.cycle(M)), Polynomial()).decided_mean_and_maximum(
+            X, np.ones((M, 1)), 16, lambda mean, errors: np.zeros(1), 1
+        )
 
 
 def test_values_travel_with_push_pull_over_one_way_links():

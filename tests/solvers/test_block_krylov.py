@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 from eigenmesh import DecentralizedPCA, graphs, run
-from eigenmesh.averaging import Chebyshev, Gossip, Polynomial, Tree
+from eigenmesh.averaging import Chebyshev, Gossip, Integers, Polynomial, Tree
 from eigenmesh.certificate import Projected
 from eigenmesh.data import CovarianceKind, Formed
 from eigenmesh.data.datasets import gaussian, geometric_spectrum, nearly_equal, paper_spectrum, unlike_nodes
@@ -115,6 +115,76 @@ def test_products_with_the_basis_are_known_without_keeping_them(rank):
         # A state that is kept does not change when the next one is made, until a restart takes its room.
         kept = earlier.V.times(np.eye(earlier.V.width)[np.newaxis])
         assert state.products is None or np.array_equal(kept, before)
+
+
+def lean_problem(seed, d=90, n_nodes=6, power=0.8):
+    rng = np.random.default_rng(seed)
+    parts = [rng.standard_normal((20 + 9 * node, d)) * np.exp(rng.uniform(-1, 1, d)) for node in range(n_nodes)]
+    return from_parts([part * np.arange(1, d + 1.0) ** -power for part in parts], "path")
+
+
+@pytest.mark.parametrize("max_width", [None, 30], ids=["one basis", "restarts"])
+def test_errors_of_few_bits_and_columns_that_wait_are_known(max_width):
+    problem = lean_problem(0)
+    covariance, network = problem.covariance(), problem.network
+    solver = BlockKrylov(max_width=max_width, lean=True).towards(1e-5)
+    basis = np.broadcast_to(random_basis(90, 3, 7), (6, 90, 3))
+    (state,), columns, bits = solver.init(covariance, network, basis, 7), set(), set()
+    for _ in range(12):
+        columns.add(state.sending.columns)
+        bits.add(state.sending.bits)
+        (state,) = solver.step(covariance, network, (state,))
+        V, T, leak = state.V.times(np.eye(state.V.width)[np.newaxis])[0], state.T.matrix[0], state.leak[0]
+        CV = covariance.apply(np.broadcast_to(V, (6, *V.shape))).mean(axis=0)
+        behind = (state.B @ state.whitening)[0]
+        whole = np.hstack([V, behind])
+        np.testing.assert_allclose(whole.T @ whole, np.eye(whole.shape[1]), atol=1e-12)
+        reached = V @ T
+        reached[:, -leak.shape[1] :] += behind @ leak
+        off = np.linalg.norm(CV - reached, axis=0)
+        assert (off <= state.errors[0] + state.lost[0, 0] + 1e-14).all()
+        # They are no more than some times as large as they have to be.
+        assert state.errors.max() <= 30 * off.max()
+        exact = np.linalg.norm((CV - V @ (V.T @ CV)) @ state.T.leading(8)[1][0], axis=0)
+        assert (exact <= state.report[0, 1] + 1e-14).all()
+    assert min(columns) < 8 == max(columns)
+    assert len(bits) > 2
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-6, 1e-10])
+@pytest.mark.parametrize("k", [1, 3, 8])
+def test_lean_runs_send_fewer_bytes_and_are_as_sure(k, tol):
+    for seed in range(3):
+        problem = lean_problem(seed, d=200, n_nodes=5)
+        usual, lean = (
+            run(BlockKrylov(lean=lean), problem.covariance(), problem.network, k, tol=tol, seed=seed, drawn=True)
+            for lean in (False, True)
+        )
+        true = angles(lean.node_components, problem.vectors).max(axis=0)
+        assert lean.converged
+        assert (true <= lean.certificate.error_bounds).all()
+        assert lean.certificate.chance <= 1e-9
+        assert lean.iterations <= usual.iterations + 3
+        np.testing.assert_allclose(lean.explained_variance, usual.explained_variance, rtol=tol)
+
+
+def test_a_run_whose_bits_were_too_few_begins_again_with_all_of_them(monkeypatch):
+    # So that the first products do not suffice: as if the gap had seemed to be much larger.
+    monkeypatch.setattr(block_krylov, "FIRST_RATIO", 1e-4)
+    monkeypatch.setattr(block_krylov, "SHARE_OF_ERRORS", 1e3)
+    problem = lean_problem(1)
+    result = run(BlockKrylov(lean=True), problem.covariance(), problem.network, 3, tol=1e-9)
+    true = angles(result.node_components, problem.vectors).max(axis=0)
+    assert result.converged
+    assert (true <= result.certificate.error_bounds).all()
+
+
+@pytest.mark.parametrize("averaging", [Polynomial(), Integers()], ids=repr)
+def test_lean_runs_are_as_others_without_a_tree_of_floats(averaging):
+    problem = make_problem(geometric_spectrum(40, 4, 0.9), 6, "path", averaging=averaging)
+    problem.network.learn_scales(np.full(40, 4.0))
+    one, other = (run(BlockKrylov(lean=lean), problem.covariance(), problem.network, 3) for lean in (True, False))
+    assert one.components.tobytes() == other.components.tobytes()
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])

@@ -18,6 +18,6 @@ from eigenmesh.certificate.krylov import (
     reconciled,
     soft_polar,
 )
-from eigenmesh.certificate.measured import SHARE_OUTSIDE, Common, certify
+from eigenmesh.certificate.measured import Common, certify
 
 __all__ = ["Certificate", "Certified", "Common", "Complement", "ComplementSpace", "GivenComponents", "certify"]

@@ -472,18 +472,18 @@ class Reconciled(NamedTuple):
 def reconciled(column: Array, leak: Array, errors: Array) -> Reconciled:
     """Take each entry from the product that is more exact, and count what that changes as its error.
 
+    Then ``V^T C V`` is symmetric, and a coarse product spoils none of the entries that finer ones know.
+
     column, leak : as for ``bordered``; errors : (1, w + b), bounds of the errors of the columns of C V.
     """
     xp, w = ea.namespace(column), column.shape[-2] - column.shape[-1]
-    above, below = column[:, :w, :], _widened(leak, w).mT
-    earlier, own = errors[:, :w, None], errors[:, None, w:]
-    chosen = xp.where(earlier <= own, below, above)
-    # With a row of zeros, because the first block has no earlier columns.
-    differ = xp.concat([xp.zeros_like(own), xp.abs(above - below) - earlier - own], axis=-2)
-    more = [xp.sqrt(xp.sum((chosen - below) ** 2, axis=-1)), xp.sqrt(xp.sum((chosen - above) ** 2, axis=-2))]
-    whole = xp.concat([chosen, column[:, w:, :]], axis=-2)
-    beyond = xp.max(differ, axis=(-2, -1))[:, None]
-    return Reconciled(whole, chosen.mT, errors + xp.concat(more, axis=-1), beyond)
+    above, below, own = column[:, :w, :], _widened(leak, w).mT, column[:, w:, :]
+    chosen = xp.where(errors[:, :w, None] <= errors[:, None, w:], below, above)
+    halves = xp.concat([chosen, (own + own.mT) / 2], axis=-2)
+    differ = xp.concat([below, own.mT], axis=-2) - column
+    beyond = xp.max(xp.abs(differ) - errors[:, :, None] - errors[:, None, w:], axis=(-2, -1))[:, None]
+    more = [xp.sqrt(xp.sum((chosen - below) ** 2, axis=-1)), xp.sqrt(xp.sum((halves - column) ** 2, axis=-2))]
+    return Reconciled(halves, chosen.mT, errors + xp.concat(more, axis=-1), beyond)
 
 
 def complement_space(

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from eigenmesh import averaging as averagings
-from eigenmesh.arrays import NUMBER_BYTES, Array, as_bytes, as_numbers, whole
+from eigenmesh.arrays import ITEM_BYTES, NUMBER_BYTES, Array, as_bytes, as_numbers, to_numpy, whole
 from eigenmesh.averaging import Average, Averaging, Integers, PushSum, Tree, name_of
 from eigenmesh.errors import InputError, TransportError
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.graphs.changing import SAMPLED_ROUNDS
 from eigenmesh.masking import KEY_BYTES, MIN_SITES, MaskContext, SiteKey, pairwise_masks
-from eigenmesh.networks import Bound, Changing, ChangingRound, Masking, Meter, Network, Peers, Stacked
+from eigenmesh.networks import Bound, Changing, ChangingRound, Decided, Masking, Meter, Network, Peers, Stacked
 from eigenmesh.settings import Costs
 from eigenmesh.transports import Transport
 
@@ -203,6 +203,22 @@ class RecordingNetwork(Stacked):
         self._note(NetworkCall(averaged=self._averaged_bytes(array), compared=self.meter.size(values)[1]))
         array = whole(array)
         return self._mean_reducer(array)(array)[:1, ...], self._reduced_maximum(values)
+
+    def decided_mean_and_maximum(
+        self,
+        array: Array,
+        values: Array,
+        bits: int,
+        decide: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        n_numbers: int,
+    ) -> Decided:
+        _, d, b = array.shape
+        # What the root decides is in the messages of the way down only.
+        size = averagings.packed_bytes(d, b, bits) + ITEM_BYTES * n_numbers // 2
+        self._note(NetworkCall(averaged=size, compared=self.meter.size(values)[1]))
+        average = to_numpy(whole(array)).mean(axis=0, keepdims=True)
+        mean, errors = averagings.unpack(averagings.pack(average, np.zeros((1, b)), bits), d, b, bits)
+        return Decided(mean, errors[0], decide(mean, errors[0]), self._reduced_maximum(to_numpy(values)))
 
     @property
     def alike(self) -> bool:

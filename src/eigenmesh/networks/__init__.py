@@ -3,7 +3,7 @@
 from eigenmesh.networks.changing import Changing, ChangingRound
 from eigenmesh.networks.codec import Bound, Masking
 from eigenmesh.networks.mixes import Mixes
-from eigenmesh.networks.network import Network
+from eigenmesh.networks.network import Decided, Network
 from eigenmesh.networks.own_pace import Message, Pace, Paced
 from eigenmesh.networks.peers import Peers
 from eigenmesh.networks.stacked import Stacked

@@ -292,10 +292,12 @@ LARGE_BYTES, NARROW_BLOCKS, SURE_SINE = 12 * 2**20, 3, 2e-3
 # Where larger sines are expected of a complete space, the nodes exchange its residuals.
 SOLVED_SINE = 1e-6
 # Fewest columns that a lean run multiplies. A component is accurate enough once its residual is at most ENOUGH of what
-# is asked for. The errors of a product in few bits may take SHARE_OF_ERRORS of what is left of that, and too much is
-# gone where all errors take TOO_MUCH of what is asked for. The first product is accurate enough for gaps of some
-# 1 / FIRST_RATIO of the largest eigenvalue.
-FEWEST_COLUMNS, ENOUGH, SHARE_OF_ERRORS, TOO_MUCH, FIRST_RATIO = 3, 0.5, 0.5, 0.8, 1e4
+# is asked for, where of the gap after the last one only KNOWN_OF_LAST_GAP counts. Errors of few bits may take FOR_BITS
+# of it, a product SHARE_OF_ERRORS of what is left. If they take more, or after MOST_IDLE steps without a certificate
+# although all components seem accurate, a run begins again with all bits. The first product is accurate enough for gaps
+# of some 1 / FIRST_RATIO of the largest eigenvalue.
+FEWEST_COLUMNS, ENOUGH, FOR_BITS, KNOWN_OF_LAST_GAP, SHARE_OF_ERRORS = 3, 0.5, 0.35, 0.6, 0.5
+MOST_IDLE, FIRST_RATIO = 5, 1e4
 LEAST = float(np.finfo(np.float64).tiny)
 # Columns are turned to other axes only where none of them was about to fade out.
 WELL_CONDITIONED = 1.1
@@ -455,7 +457,10 @@ class BlockKrylov(RayleighRitz):
         outside = ea.to_numpy(state.leak)[0] @ ritz[-state.leak.shape[-1] :]
         seen, off = np.linalg.norm(outside, axis=0), ea.to_numpy(state.errors)[0] @ np.abs(ritz)
         goal = self.tol * _spacing(values, k, state.resolution)
-        if not sending.exact and np.any((off[:k] > TOO_MUCH * goal) & (seen[:k] < off[:k])):
+        # The certificate knows the eigenvalue after the K-th only up to a part of the gap.
+        goal[k - 1] *= KNOWN_OF_LAST_GAP
+        too_much = bool(np.any((off[:k] > ENOUGH * goal) & (seen[:k] < off[:k])))
+        if not sending.exact and (too_much or sending.idle >= MOST_IDLE):
             # Products in so few bits will not become accurate enough any more.
             return _numbers(b, ALL_BITS, 0, False, True, np.eye(b))
         still = np.flatnonzero(seen[:k] + off[:k] > ENOUGH * goal)
@@ -465,13 +470,14 @@ class BlockKrylov(RayleighRitz):
         whole = np.linalg.norm(H, 2) <= WELL_CONDITIONED and np.all(np.any(H != 0, axis=0))
         # Until no direction can have been missed, the complement needs all columns; and again, if all components seem
         # accurate and yet have no certificate.
-        sure = sending.sure or self._is_sure(state, values, seen + off)
+        sure = sending.sure or self._is_sure(state, values)
         if idle > 1 or not (whole and sure):
             count = b
         bits = ALL_BITS
         if not sending.exact:
             # What the errors of the next product may take of each component: a part of what is left for them.
-            left = SHARE_OF_ERRORS * np.maximum(ENOUGH * goal - off[:k], 0.1 * ENOUGH * goal) / np.sqrt(count)
+            budget = FOR_BITS * goal
+            left = SHARE_OF_ERRORS * np.maximum(budget - off[:k], 0.1 * budget) / np.sqrt(count)
             allowed = float(np.min(left / _share(values, seen + off, k, self.tol)))
             # Products with the next columns have a part along those before, the leak, and two more of about its size.
             size = min(float(values[0]), 2 * float(np.linalg.norm(ea.to_numpy(state.leak)[0], 2)))
@@ -483,14 +489,13 @@ class BlockKrylov(RayleighRitz):
         axes = np.linalg.svd(chosen / np.where(lengths > 0, lengths, 1.0))[0]
         return _numbers(count, bits, idle, sure, False, axes)
 
-    def _is_sure(self, state: KrylovState, values: np.ndarray, residuals: np.ndarray) -> bool:
+    def _is_sure(self, state: KrylovState, values: np.ndarray) -> bool:
         """Whether the complement of the components is known well enough, as far as the root of a tree can see."""
         if state.products is None:
             # The certificate has to look for missed directions by itself.
             return True
-        k, largest = state.k, abs(float(values[0]))
-        total, resolution = float(np.linalg.norm(residuals[:k])), state.resolution * largest
-        alike = cert.multiplicity(values[:k], max(resolution, total / cert.SHARE_OUTSIDE))
+        k, resolution = state.k, state.resolution * abs(float(values[0]))
+        alike = cert.multiplicity(values[:k], resolution)
         # As if the components were invariant: those that are not yet will be multiplied further.
         known = cert.KnownComponents(k, float(values[k - 1]), 0.0, alike, resolution, resolution)
         return bool(_complement_of(state).examine(known).chance <= cert.LARGEST_CHANCE)
