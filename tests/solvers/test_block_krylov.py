@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 from eigenmesh import DecentralizedPCA, graphs, run
-from eigenmesh.averaging import Chebyshev, Gossip, Integers, Polynomial, Tree
+from eigenmesh.averaging import Chebyshev, Gossip, Polynomial, Tree
 from eigenmesh.certificate import Projected
 from eigenmesh.data import CovarianceKind, Formed
 from eigenmesh.data.datasets import gaussian, geometric_spectrum, nearly_equal, paper_spectrum, unlike_nodes
@@ -127,10 +127,10 @@ def lean_problem(seed, d=90, n_nodes=6, power=0.8):
 def test_errors_of_few_bits_and_columns_that_wait_are_known(max_width):
     problem = lean_problem(0)
     covariance, network = problem.covariance(), problem.network
-    solver = BlockKrylov(max_width=max_width, lean=True).towards(1e-5)
+    solver = BlockKrylov(max_width=max_width, lean=True).towards(1e-4)
     basis = np.broadcast_to(random_basis(90, 3, 7), (6, 90, 3))
     (state,), columns, bits = solver.init(covariance, network, basis, 7), set(), set()
-    for _ in range(12):
+    for _ in range(8):
         columns.add(state.sending.columns)
         bits.add(state.sending.bits)
         (state,) = solver.step(covariance, network, (state,))
@@ -179,10 +179,8 @@ def test_a_run_whose_bits_were_too_few_begins_again_with_all_of_them(monkeypatch
     assert (true <= result.certificate.error_bounds).all()
 
 
-@pytest.mark.parametrize("averaging", [Polynomial(), Integers()], ids=repr)
-def test_lean_runs_are_as_others_without_a_tree_of_floats(averaging):
-    problem = make_problem(geometric_spectrum(40, 4, 0.9), 6, "path", averaging=averaging)
-    problem.network.learn_scales(np.full(40, 4.0))
+def test_lean_runs_are_as_others_without_a_tree():
+    problem = make_problem(geometric_spectrum(40, 4, 0.9), 6, "path", averaging=Polynomial())
     one, other = (run(BlockKrylov(lean=lean), problem.covariance(), problem.network, 3) for lean in (True, False))
     assert one.components.tobytes() == other.components.tobytes()
 

@@ -230,7 +230,7 @@ class Loop:
             return None
         finished = self._finish(check)
         if promising and not must_end and not self.gate.passes(finished.residual, finished.gaps):
-            self.gate.learn(check.residual, finished.gaps)
+            self.gate.learn(finished.gaps)
             return None
         state = finished.state
         certified = self._certify(state, last=must_end and not self._out_of_iterations)
@@ -238,7 +238,7 @@ class Loop:
             self.space = self.solver.space(state, self.keep) if self.keep else None
             return StopReason.STALLED if stalled else StopReason.MAX_ROUNDS, certified
         if promising:
-            self.gate.learn(check.residual, certified.certificate.gaps)
+            self.gate.learn(certified.certificate.gaps)
         return None
 
     def _gate_opens(self, check: Check) -> bool:

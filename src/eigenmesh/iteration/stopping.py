@@ -83,14 +83,15 @@ class CertificateGate:
 
     The residual is compared with ``tol * gap_k``, with the gaps from the solver or from the last certificate; before
     any are known, with ``tol * scale``, where scale bounds all gaps. After a failed certificate the gate stays closed
-    until the residual has halved, or for 8, 16, 32, ... checks. With ``early``, a residual for that multiple of tol is
-    enough.
+    until the largest residual, in units of its gap, has halved, or for 8, 16, 32, ... checks. With ``early``, a
+    residual for that multiple of tol is enough.
     """
 
     tol: float
     early: float = 1.0
     scale: float | None = None
     gaps: np.ndarray | None = None
+    seen: float = np.inf
     tried_at: float = np.inf
     tries: int = 0
     waited: int = 0
@@ -99,29 +100,30 @@ class CertificateGate:
         """Decide from the (K,) residuals that all nodes agree on; None means that the solver has no estimate."""
         if residual is None:
             return True
-        if not self._near(residual, gaps, self.early * self.tol):
+        self.seen = self._largest(residual, gaps)
+        if not self.seen <= self.early * self.tol:
             return False
         self.waited += 1
-        return float(residual.max()) < 0.5 * self.tried_at or self.waited > 4 * 2**self.tries
+        return self.seen < 0.5 * self.tried_at or self.waited > 4 * 2**self.tries
 
     def passes(self, residual: np.ndarray | None, gaps: np.ndarray | None = None) -> bool:
         """Whether a certificate of the solver's final answer can reach tol, given its (K,) residuals."""
-        return residual is None or self._near(residual, gaps, self.tol)
+        return residual is None or self._largest(residual, gaps) <= self.tol
 
-    def _near(self, residual: np.ndarray, gaps: np.ndarray | None, tol: float) -> bool:
+    def _largest(self, residual: np.ndarray, gaps: np.ndarray | None) -> float:
+        """The largest residual in units of its gap; infinite if one is not known."""
         if not np.isfinite(residual).all():
-            return False
+            return np.inf
         known = gaps if gaps is not None else self.gaps
         largest = np.inf if self.scale is None else self.scale
         # Without a positive gap only the certificate can decide: the gate does not stand in its way.
         allowed = largest if known is None else np.where(known > 0, known, largest)
-        return bool(np.all(residual <= tol * allowed))
+        return float(np.max(residual / allowed))
 
-    def learn(self, residual: np.ndarray | None, gaps: np.ndarray | None) -> None:
-        """Remember a certificate that did not reach tol: residuals of the solver and certified gaps, both (K,)."""
-        self.gaps, self.waited = gaps, 0
+    def learn(self, gaps: np.ndarray | None) -> None:
+        """Remember a certificate that did not reach tol, with its gaps, (K,), for the residuals seen last."""
+        self.gaps, self.waited, self.tried_at = gaps, 0, self.seen
         self.tries += 1
-        self.tried_at = float(residual.max()) if residual is not None else np.inf
 
 
 # The variance that the components of a run leave out.

@@ -293,11 +293,12 @@ LARGE_BYTES, NARROW_BLOCKS, SURE_SINE = 12 * 2**20, 3, 2e-3
 SOLVED_SINE = 1e-6
 # Fewest columns that a lean run multiplies. A component is accurate enough once its residual is at most ENOUGH of what
 # is asked for, where of the gap after the last one only KNOWN_OF_LAST_GAP counts. Errors of few bits may take FOR_BITS
-# of it, a product SHARE_OF_ERRORS of what is left. If they take more, or after MOST_IDLE steps without a certificate
-# although all components seem accurate, a run begins again with all bits. The first product is accurate enough for gaps
-# of some 1 / FIRST_RATIO of the largest eigenvalue.
-FEWEST_COLUMNS, ENOUGH, FOR_BITS, KNOWN_OF_LAST_GAP, SHARE_OF_ERRORS = 3, 0.5, 0.35, 0.6, 0.5
-MOST_IDLE, FIRST_RATIO = 5, 1e4
+# of it, a product SHARE_OF_ERRORS of what is left, and no more than FOR_COMPLEMENT of the gap. If they take more, or
+# after MOST_IDLE steps without a certificate
+# although all components seem accurate, a run begins again with all bits. The first product is accurate enough for
+# gaps of some 1 / FIRST_RATIO of the largest eigenvalue.
+FEWEST_COLUMNS, ENOUGH, FOR_BITS, KNOWN_OF_LAST_GAP, SHARE_OF_ERRORS = 3, 0.5, 0.25, 0.7, 1.0
+FOR_COMPLEMENT, MOST_IDLE, FIRST_RATIO = 1e-4, 5, 1e4
 LEAST = float(np.finfo(np.float64).tiny)
 # Columns are turned to other axes only where none of them was about to fade out.
 WELL_CONDITIONED = 1.1
@@ -378,7 +379,9 @@ class BlockKrylov(RayleighRitz):
         state = self._first_state(network, basis, V, width, start, xp.zeros_like(R[:, 0, :1]), most)
         if not self.lean:
             return state
-        first = next((bits for bits in FEWER_BITS if 2.0 ** (bits - 1) >= FIRST_RATIO / self.tol), ALL_BITS)
+        # Each message adds its error.
+        steps = 2 * network.n_nodes * FIRST_RATIO / self.tol
+        first = next((bits for bits in FEWER_BITS if 2.0 ** (bits - 1) >= steps), ALL_BITS)
         begin = partial(self._begun, network, basis, seed, copy)
         return state._replace(sending=Sending(width, first), begin=begin)
 
@@ -479,8 +482,9 @@ class BlockKrylov(RayleighRitz):
             budget = FOR_BITS * goal
             left = SHARE_OF_ERRORS * np.maximum(budget - off[:k], 0.1 * budget) / np.sqrt(count)
             allowed = float(np.min(left / _share(values, seen + off, k, self.tol)))
-            # Products with the next columns have a part along those before, the leak, and two more of about its size.
-            size = min(float(values[0]), 2 * float(np.linalg.norm(ea.to_numpy(state.leak)[0], 2)))
+            allowed = min(allowed, FOR_COMPLEMENT * float(goal[k - 1]) / self.tol)
+            # Products with the next columns have a part along those before, the leak, and others that are smaller.
+            size = min(float(values[0]), 1.5 * float(np.linalg.norm(ea.to_numpy(state.leak)[0], 2)))
             bits = next((bits for bits in FEWER_BITS if noise * size * 2.0**-bits <= allowed), ALL_BITS)
         if count == b:
             return _numbers(b, bits, idle, sure, False, np.eye(b))
