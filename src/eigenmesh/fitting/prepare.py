@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from eigenmesh.arrays import ITEM_BYTES
@@ -24,9 +24,6 @@ from eigenmesh.solvers import LARGEST_FEATURES, SOLVERS, BlockKrylov, Known, One
 USUAL_COMPONENTS = 10
 # The fewest products that block Krylov was seen to take.
 FEWEST_PRODUCTS = 3
-# A run sends fewer bytes if a block of all digits takes this share of a round's latency to send, and has so many times
-# more rows than columns.
-LEAST_SENDING, LEAST_HEIGHT = 0.1, 8
 
 
 class Workload(NamedTuple):
@@ -289,21 +286,7 @@ def choose_method(
     if averaging is None:
         averaging = workload.averagings()[0]
     require_goes_with(solver, averaging)
-    if isinstance(solver, BlockKrylov) and solver.lean is None and _is_worth_saving(workload, costs, solver, averaging):
-        solver = replace(solver, lean=True)
     return solver, averaging
-
-
-def _is_worth_saving(workload: Workload, costs: Costs, solver: BlockKrylov, averaging: Averaging) -> bool:
-    """Whether to send fewer bytes: over a tree, where sending a block takes time that can be told from the latency.
-
-    It takes one or two more products at most, hence at most a few per cent more time where blocks are small.
-    """
-    block = ITEM_BYTES * workload.n_features * solver.columns(workload.n_components, workload.n_features)
-    takes_time = block / costs.bandwidth_bytes_s >= LEAST_SENDING * costs.latency_s
-    # What the root decides is sent, too, and grows with the columns.
-    is_tall = workload.n_features >= LEAST_HEIGHT * solver.columns(workload.n_components, workload.n_features)
-    return isinstance(averaging, Tree) and takes_time and is_tall
 
 
 def require_goes_with(solver: Solver, averaging: Averaging) -> None:

@@ -293,11 +293,10 @@ LARGE_BYTES, NARROW_BLOCKS, SURE_SINE = 12 * 2**20, 3, 2e-3
 SOLVED_SINE = 1e-6
 # Fewest columns that a lean run multiplies. A component is accurate enough once its residual is at most ENOUGH of what
 # is asked for, where of the gap after the last one only KNOWN_OF_LAST_GAP counts. Errors of few bits may take FOR_BITS
-# of it, a product SHARE_OF_ERRORS of what is left, and no more than FOR_COMPLEMENT of the gap. If they take more, or
-# after MOST_IDLE steps without a certificate
-# although all components seem accurate, a run begins again with all bits. The first product is accurate enough for
-# gaps of some 1 / FIRST_RATIO of the largest eigenvalue.
-FEWEST_COLUMNS, ENOUGH, FOR_BITS, KNOWN_OF_LAST_GAP, SHARE_OF_ERRORS = 3, 0.5, 0.25, 0.7, 1.0
+# of it, a product SHARE_OF_ERRORS of what is left, and no more than FOR_COMPLEMENT of the gap. If they take TOO_MUCH of
+# all, or after MOST_IDLE steps without a certificate although all components seem accurate, a run begins again with all
+# bits. The first product is accurate enough for gaps of some 1 / FIRST_RATIO of the largest eigenvalue.
+FEWEST_COLUMNS, ENOUGH, FOR_BITS, KNOWN_OF_LAST_GAP, SHARE_OF_ERRORS, TOO_MUCH = 3, 0.4, 0.2, 0.7, 0.5, 0.9
 FOR_COMPLEMENT, MOST_IDLE, FIRST_RATIO = 1e-4, 5, 1e4
 LEAST = float(np.finfo(np.float64).tiny)
 # Columns are turned to other axes only where none of them was about to fade out.
@@ -335,11 +334,11 @@ class BlockKrylov(RayleighRitz):
         Send fewer bytes where sums go over a tree. From the second product on, only the residuals of components that
         are not yet as accurate as asked for, and of the one after the K-th, are multiplied, three columns at least
         (locking); and numbers in messages have as many bits as the certificate needs, which bounds what is lost.
-        Locking takes one or two more averages. None: where they take no more than a tenth of the time.
+        Locking may take one or two more averages. By default all bits of all columns are sent.
     """
 
     max_width: int | None = None
-    lean: bool | None = None
+    lean: bool = False
     # The bound on the sines at which a run ends.
     tol: float = field(default=1e-6, repr=False, compare=False)
     name: ClassVar[str] = "block-krylov"
@@ -349,8 +348,8 @@ class BlockKrylov(RayleighRitz):
         super().__post_init__()
         if self.max_width is not None:
             base.require_count("max_width", self.max_width, also="None")
-        if not isinstance(self.lean, bool | None):
-            raise InputError(f"lean = {self.lean!r} must be True, False or None.")
+        if not isinstance(self.lean, bool):
+            raise InputError(f"lean = {self.lean!r} must be True or False.")
 
     def towards(self, tol: float) -> BlockKrylov:
         return replace(self, tol=tol)
@@ -460,13 +459,13 @@ class BlockKrylov(RayleighRitz):
         outside = ea.to_numpy(state.leak)[0] @ ritz[-state.leak.shape[-1] :]
         seen, off = np.linalg.norm(outside, axis=0), ea.to_numpy(state.errors)[0] @ np.abs(ritz)
         goal = self.tol * _spacing(values, k, state.resolution)
+        too_much = bool(np.any((off[:k] > TOO_MUCH * goal) & (seen[:k] < off[:k])))
         # The certificate knows the eigenvalue after the K-th only up to a part of the gap.
         goal[k - 1] *= KNOWN_OF_LAST_GAP
-        too_much = bool(np.any((off[:k] > ENOUGH * goal) & (seen[:k] < off[:k])))
         if not sending.exact and (too_much or sending.idle >= MOST_IDLE):
             # Products in so few bits will not become accurate enough any more.
             return _numbers(b, ALL_BITS, 0, False, True, np.eye(b))
-        still = np.flatnonzero(seen[:k] + off[:k] > ENOUGH * goal)
+        still = np.flatnonzero(seen[:k] > ENOUGH * goal)
         idle = 0 if len(still) else sending.idle + 1
         wanted = [*still, *(j for j in range(k, b)), *(j for j in range(k) if j not in still)]
         count = min(b, max(len(still) + 1, FEWEST_COLUMNS))
