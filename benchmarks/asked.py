@@ -231,8 +231,10 @@ def wide() -> tuple[list[Any], np.ndarray]:
     """2,000 x 70,000 sparse rows around a few directions, and their components from the matrix of inner products."""
     rng = np.random.default_rng(0)
     X = scipy.sparse.random_array((2000, 70_000), density=0.01, rng=rng, format="csr")
-    # Columns of falling size, so that components are apart.
-    X = scipy.sparse.csr_array(X @ scipy.sparse.diags_array(np.geomspace(100, 0.1, 70_000)))
+    # Twenty columns stand out, one less than the other, so that components are apart.
+    sizes = np.ones(70_000)
+    sizes[:20] = 100 * 0.85 ** np.arange(20)
+    X = scipy.sparse.csr_array(X @ scipy.sparse.diags_array(sizes))
     X.sort_indices()
     mean = np.asarray(X.mean(axis=0))
     scores = X @ mean
