@@ -494,6 +494,8 @@ class ConnectionThread:
         # Each ends within LEAVE_S.
         while self._open:
             await asyncio.sleep(0.01)
+        # Connections that were given up just now need some turns of the loop: closed earlier, it may wait for them.
+        await asyncio.sleep(0.05)
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = self._loop.create_task(work, name=name)
@@ -541,6 +543,11 @@ class ConnectionThread:
             async with asyncio.timeout(CONNECT_S):
                 await self._dialler.call(neighbour, connection)
                 await answered.wait()
+        except asyncio.CancelledError:
+            connection.ended = lambda reason: None
+            if hasattr(connection, "transport"):
+                connection.abort("this site leaves")
+            raise
         except TimeoutError:
             give_up(f"no answer within {CONNECT_S:g} s")
         except OSError as error:
@@ -570,9 +577,11 @@ class ConnectionThread:
         connection = Connection(self._max_bytes)
         try:
             await self._dialler.answer(talk, connection)
-        except OSError as error:
-            logger.warning("refused a TLS handshake over the relay %s: %s", relay, plain_reason(error))
+        except BaseException as error:
             talk.connection.transport.abort()
+            if not isinstance(error, OSError):
+                raise
+            logger.warning("refused a TLS handshake over the relay %s: %s", relay, plain_reason(error))
             return
         await self._admit(connection, names_of(connection.transport.get_extra_info("peercert")), f"the relay {relay}")
 

@@ -362,10 +362,13 @@ class Dialler:
         try:
             await self._connect(via.address, via.relay, talk.connection)
             if await talk.hear(CONNECT_S) != [RELAY_WELCOME.decode()]:
-                talk.connection.transport.abort()
                 raise ConnectionError("it is not a relay of this version of eigenmesh")
-        except OSError as error:
-            raise ConnectionError(f"the relay {via.relay} at {via.address}: {plain_reason(error)}") from None
+        except BaseException as error:
+            if hasattr(talk.connection, "transport"):
+                talk.connection.transport.abort()
+            if isinstance(error, OSError):
+                raise ConnectionError(f"the relay {via.relay} at {via.address}: {plain_reason(error)}") from None
+            raise
         talk.say(what, via.run, neighbour)
         return talk
 
