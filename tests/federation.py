@@ -7,9 +7,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from ports import free_ports
 from waiting import until
@@ -75,10 +77,7 @@ class Federation:
     def _start(self, name: str, what: str, *options: str) -> subprocess.Popen:
         with open(self.folder / f"{name}.log", "wb") as log:
             command = [self.bin / f"flower-{what}", *options]
-            # A group of its own, so that what it starts ends with it.
-            return subprocess.Popen(
-                command, stdout=log, stderr=log, env=self.environment, cwd=self.folder, start_new_session=True
-            )
+            return subprocess.Popen(command, stdout=log, stderr=log, env=self.environment, cwd=self.folder)
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
@@ -92,7 +91,11 @@ class Federation:
             return subprocess.Popen(command, stdout=log, stderr=log, env=self.environment, cwd=self.folder)
 
     def kill(self, process: subprocess.Popen) -> None:
-        os.killpg(process.pid, 9)
+        # What it has started, some of it in groups of their own.
+        whole = psutil.Process(process.pid)
+        for one in (*whole.children(recursive=True), whole):
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
         process.wait(300)
 
     def close(self) -> None:
