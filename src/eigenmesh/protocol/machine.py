@@ -303,7 +303,10 @@ class SiteMachine:
         if self.outbox.failure is None:
             return self.setup.round_s
         # Where a site has left for good, others may be parked and on their way back: they would wait for it in vain.
-        return self.setup.patience_s if self._tells_all or self.peering.last_word is not None else PARTING_S
+        if self._tells_all or self.peering.last_word is not None:
+            # One that comes back at the last moment believes it a little later, when it is called again.
+            return self.setup.patience_s + self.peering.quiet_s + BACKOFF_S[1]
+        return PARTING_S
 
     def _is_parted(self, link: Link) -> bool:
         if self.peering.last_word is not None:

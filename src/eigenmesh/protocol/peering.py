@@ -453,6 +453,11 @@ class Peering:
                 link.warned = True
             self.cut(stream)
 
+    @property
+    def quiet_s(self) -> float:
+        """How long a site must have been without a link before the last word of another process of it is believed."""
+        return min(SETTLED_S, self.setup.patience_s / 2)
+
     def _is_last_word(self, link: Link, frame: Frame) -> bool:
         statement = read_statement(frame.text, self.setup.keyring, self.setup.run.run_id)
         return statement.kind == LEFT and statement.site == link.name
@@ -462,7 +467,7 @@ class Peering:
         statement = read_statement(frame.text, None, self.setup.run.run_id)
         new = self.membership.is_new(statement)
         speaks = link.met is not None and link.met[2] == statement.content[1]
-        quiet_s = min(SETTLED_S, self.setup.patience_s / 2)
+        quiet_s = self.quiet_s
         # A site with its result loses nothing by believing it.
         doubtful = link.stream is not None or self.clock.now - link.heard <= quiet_s
         if new and not speaks and doubtful and not self.setup.has_result:
