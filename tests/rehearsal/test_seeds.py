@@ -71,6 +71,7 @@ def test_a_view_that_grows_after_it_was_agreed_on_is_agreed_on_again(seed):
         (40629, "C is lost; only A and B are left"),
         (3515, "B finished before A-C was lost"),
         (69150, "F has started the run over, or runs twice"),
+        (8657, "A: CannotResumeError: B cannot resume the run: its journal is gone"),
     ],
 )
 def test_seeds_that_were_wrong_are_refused_by_name(seed, said):
