@@ -330,7 +330,7 @@ class BlockKrylov(RayleighRitz):
     max_width : int or None
         Columns of the widest basis, at least 3 (K + oversample). None: up to 20 blocks; for large d, only until the
         certificate has examined their complement.
-    lean : bool or None
+    lean : bool
         Send fewer bytes where sums go over a tree. From the second product on, only the residuals of components that
         are not yet as accurate as asked for, and of the one after the K-th, are multiplied, three columns at least
         (locking); and numbers in messages have as many bits as the certificate needs, which bounds what is lost.
@@ -356,8 +356,8 @@ class BlockKrylov(RayleighRitz):
 
     def largest_message(self, n_components: int, n_features: int) -> int:
         columns = min(n_components + max(self.oversample, BESIDE_GIVEN), n_features)
-        # A (d, b) block, with it the Ritz values and residuals, (2, b), and what the root of a tree decides.
-        return (n_features + 2) * columns + _numbers_decided(columns)
+        # A (d, b) block, with it the Ritz values and residuals, (2, b), and in a lean run what the root decides.
+        return (n_features + 2) * columns + (_numbers_decided(columns) if self.lean else 0)
 
     def kept_numbers(self, n_components: int, n_features: int) -> int:
         return n_features * self._max_width(n_features, self.columns(n_components, n_features))
