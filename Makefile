@@ -21,8 +21,8 @@ test: $(VENV)/.dev ## all tests
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -q
 
 peer-tests: $(VENV)/.dev .venv-scanpy/.made ## scikit-learn's own tests of PCA on ours, and scanpy's results beside ours
-	$(BIN)/python -m pytest -q -n 0 tests/peers/peer_scikit_learn.py
-	.venv-scanpy/bin/python -m pytest -q -c /dev/null --rootdir=. -p no:cacheprovider tests/peers/peer_scanpy.py
+	$(BIN)/python -m pytest -q -n 0 tests/other_tools/peer_scikit_learn.py
+	.venv-scanpy/bin/python -m pytest -q -c /dev/null --rootdir=. -p no:cacheprovider tests/other_tools/peer_scanpy.py
 	.venv-scanpy/bin/python -m pytest -q -c /dev/null --rootdir=. -p no:cacheprovider -o pythonpath=tests \
 	  tests/estimator/test_columns_of_frames.py -k AnnData
 
