@@ -65,8 +65,11 @@ WRITTEN = {
     "UTF-16 of Excel, with tabs": ("age\tbmi\r\n41\t24,5\r\n52\t31,25\r\n38\t22\r\n".encode("utf-16"), {}),
     "UTF-16, big end first": (b"\xfe\xff" + "age,bmi\n41,24.5\n52,31.25\n38,22\n".encode("utf-16-be"), {}),
     "UTF-32": ("age,bmi\n41,24.5\n52,31.25\n38,22.0\n".encode("utf-32"), {}),
-    "comments": ("# by hand\nage,bmi\n41,24.5\n# later\n52,31.25\n  #,2\n38,22.0\n", {"comment": "#"}),
+    "comments": ("# by hand\nage,bmi\n41,24.5\n# later\n52,31.25\n  # 1,2,3\n38,22.0\n", {"comment": "#"}),
+    "comments like rows": ("# by hand\nage,bmi\n41,24.5\n# later\n52,31.25\n  #,2\n38,22.0\n", {"comment": "#"}),
     "comments of two signs": ("//x\nage,bmi\n41,24.5\n52,31.25\n//4,5\n38,22.0\n", {"comment": "//"}),
+    "comments of a name": ("n,age,bmi\na,41,24.5\nb,52,31.25\n#c,4,5\nd,38,22.0\n", {"comment": "#", "drop": "n"}),
+    "comments of an id": ("n,age,bmi\na,41,24.5\nb,52,31.25\n#c,4,5\nd,38,22\n", {"comment": "#", "id_column": "n"}),
     "lines before": ("Export\nof today, 12:00\n\nage,bmi\n41,24.5\n52,31.25\n38,22.0\n", {"skip_rows": 3}),
     "thousands and point": ("age;bmi;w\n41;24.5;1,234.5\n52;31.25;12,000.25\n38;22;900.5\n", {"drop": "w"}),
     "quoted lines": ('id,age,bmi\n"a\nb",41,24.5\n"c, d",52,31.25\n"e",38,22.0\n', {"drop": "id"}),
@@ -76,7 +79,8 @@ WRITTEN = {
 
 
 # Numbers that pyarrow leaves to the other parser.
-NOT_OF_PYARROW = [WRITTEN[name][0] for name in ("thousands and point", "signs")]
+LIKE_ROWS = [name for name in WRITTEN if name.startswith("comments ")]
+NOT_OF_PYARROW = [WRITTEN[name][0] for name in ("thousands and point", "signs", *LIKE_ROWS)]
 
 
 @pytest.mark.parametrize(("content", "options"), WRITTEN.values(), ids=WRITTEN)
@@ -246,6 +250,8 @@ ADVICE = {
     "lines before, with delimiters": "Export;of\ntoday;x\na;b;c\n1;2;1,5\n3;1;2\n4;5;7\n",
     "row names of R": '"a" "b"\n"1" 1 2\n"2" 3 1\n"3" 4 5\n',
     "thousands or decimals": "a;b\n1,234;1\n2,500;2\n1,111;5\n",
+    "thousands beside decimal points": "a;b\n1,234;24.5\n2,500;23.1\n1,111;5.5\n",
+    "quoted thousands beside decimal points": 'a,b\n"1,234",24.5\n"2,500",23.1\n"1,111",5.5\n',
     "late thousands": "a;b\n" + "1;2\n2;5\n" * 30 + "1,234.5;3\n",
     "late decimal commas": "a;b\n" + "1;2\n2;5\n" * 30 + "1,5;3\n",
     "latin-1": "kjønn,a\n1,2\n2,1\n3,5\n".encode("latin-1"),
@@ -295,6 +301,22 @@ def test_advice_in_python_works_when_it_is_followed(table, name):
         one.partition("=")[0]: ast.literal_eval(one.partition("=")[2]) for one in re.findall(GIVEN, str(refused.value))
     }
     assert read_table(path, **options).X.dtype == float
+
+
+def test_a_column_to_split_by_is_named_before_it_would_become_features(table):
+    path = table("id,site,a,b\n" + "".join(f"P{row},{'xy'[row % 2]},{row % 5},{row % 7}\n" for row in range(20)))
+    command = ["fit", str(path), "-k", "1", "--split", "label"]
+    refused = CliRunner().invoke(app, command)
+    assert refused.exit_code == 2
+    assert "First name the column to split by, which is no feature, with --table label_column=NAME." in refused.stderr
+    flags = ["--table", "label_column=site", "--table", "id_column=id"]
+    assert "2 nodes" in CliRunner().invoke(app, [*command, *flags]).stdout
+
+
+def test_words_that_are_options_already_stay_as_they_are():
+    assert option_names("name it with --table label_column=NAME.") == "name it with --table label_column=NAME."
+    unknown = "unknown property of tables 'x'; there are: columns, id_column, label_column."
+    assert option_names(unknown) == unknown
 
 
 def test_advice_in_the_words_of_a_site_file():

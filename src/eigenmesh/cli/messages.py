@@ -62,8 +62,12 @@ def option_names(message: str) -> str:
     """The message with the names of settings as options, and ``drop=["note"]`` as ``--table drop=note``."""
     longest = sorted(OPTION_NAMES, key=len, reverse=True)
     names = "|".join(rf"(?<![\w/-]){re.escape(name)}(?![\w/]|\.\w)" for name in longest)
+    # What is an option already, and a list of names that one may type.
+    kept = r"--table \w+|there are: [^.]*"
 
     def worded(found: re.Match[str]) -> str:
+        if re.fullmatch(kept, found.group()):
+            return found.group()
         if found.group() in OPTION_NAMES:
             return OPTION_NAMES[found.group()]
         said = [pair for given in re.findall(GIVEN, found.group()) for pair in _said(given)]
@@ -72,7 +76,7 @@ def option_names(message: str) -> str:
         # An entry that is missing is an error unless the fit says what to do with it.
         return " ".join(words + ["--missing mean"] * ("na_values" in dict(said)))
 
-    return re.sub(rf"{GIVEN}(?:, {GIVEN})*|{names}", worded, message)
+    return re.sub(rf"{kept}|{GIVEN}(?:, {GIVEN})*|{names}", worded, message)
 
 
 def _quoted(word: str) -> str:
@@ -144,7 +148,8 @@ class Messages:
         self.print(traffic_table(result.traffic, result.traffic_by_phase))
         advice = option_names(result.stop_reason.advice)
         if result.converged:
-            self.print(f"Converged in {result.iterations:,} iterations, {result.wall_s:.2g} s. {advice}")
+            steps = "1 iteration" if result.iterations == 1 else f"{result.iterations:,} iterations"
+            self.print(f"Converged in {steps}, {result.wall_s:.2g} s. {advice}")
         else:
             reason, bound = result.stop_reason.label.replace("_", " "), f"bounded by {certificate.error_bound:.2g}"
             angles = f"the sines of the angles to the true components are {bound}, above tol = {fitted.request.tol:g}"

@@ -261,8 +261,16 @@ class Spread:
             rule, share = self.rule(), None
             if transport is not None and isinstance(rule, data.ContiguousSplit) and self.kind is data.Shards:
                 share = transport.rank, transport.size
-            table = read_one(files[0], options, share)
-            if isinstance(rule, data.LabelSplit) and table.labels is None and self.kind is data.Shards:
+            by_label = isinstance(rule, data.LabelSplit) and self.kind is data.Shards
+            try:
+                table = read_one(files[0], options, share)
+            except DataError as error:
+                if not by_label or options.label_column is not None:
+                    raise
+                # Else the advice may be to make features of the labels.
+                first = "First name the column to split by, which is no feature, with --table label_column=NAME."
+                raise DataError(f"{error} {first}") from error
+            if by_label and table.labels is None:
                 fix = "name their column with --table label_column=NAME, or use --split random or --split contiguous"
                 raise InputError(f"{table.name} has no labels to split by; {fix}.")
             return self.of_table(table) if share is None else self.of_own(table, split=str(self.split))

@@ -6,6 +6,7 @@ import codecs
 import csv
 import gzip
 import mmap
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -37,6 +38,8 @@ MARKS = {
 }
 # Importing pyarrow takes as long as reading so much text without it.
 QUICK_BYTES, PACKING = 4 * 2**20, 4
+# Signs with which no number begins.
+NO_NUMBER = re.compile(r"[^\w\s+\-.,]+")
 # pyarrow's blocks of text: its own usual size, and so many lines of the file if these are long.
 BLOCK_BYTES, LINES_PER_BLOCK, LARGEST_BLOCK = 2**20, 200, 2**30
 
@@ -119,6 +122,9 @@ class TextFile:
         n_bytes = self.file.stat().st_size * (PACKING if self.file.suffix.lower() == ".gz" else 1)
         numbers = columns.numbers
         if n_bytes < QUICK_BYTES or self.delimiter == " " or numbers.thousands or find_spec("pyarrow") is None:
+            return None
+        # A comment with as many fields as the table is a row for pyarrow, unless its beginning has to be a number.
+        if self.comment and (as_text or 0 not in positions or NO_NUMBER.fullmatch(self.comment) is None):
             return None
         import pyarrow
         from pyarrow import csv as reader

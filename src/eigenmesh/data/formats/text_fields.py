@@ -207,9 +207,10 @@ class FieldColumns:
         first: dict[int, tuple[int, str]] = {}
         wrong: dict[int, Counter[str]] = {column: Counter() for column in positions}
         missing: Counter[int] = Counter()
-        n_rows = 0
+        n_rows, has_points = 0, False
         for number, fields in self.samples():
             n_rows += 1
+            has_points = has_points or any(WITH_POINT.fullmatch(text.strip()) for text in fields)
             for column in positions:
                 value = self.numbers.value(fields[column])
                 if value is None:
@@ -218,7 +219,7 @@ class FieldColumns:
                 elif math.isnan(value):
                     missing[column] += 1
         for number, text in first.values():
-            fix = self._other_numbers(text)
+            fix = self._other_numbers(text, has_points)
             if fix is not None:
                 column = next(place for place, found in first.items() if found == (number, text))
                 name = f"column {self._label(column)} of {self.where}"
@@ -244,11 +245,13 @@ class FieldColumns:
     def _label(self, column: int) -> str:
         return str(column) if self.names is None else repr(self.names[column])
 
-    def _other_numbers(self, text: str) -> str | None:
-        """What to give if the field is a number that is written in another way."""
+    def _other_numbers(self, text: str, has_points: bool) -> str | None:
+        """What to give if the field is a number that is written in another way than those with decimal points."""
         own = self.numbers
         for separator, signs in SEPARATORS.items():
             if separator != own.decimal and re.fullmatch(_grouped(signs, own.decimal), text.strip()):
+                if separator == "," and has_points:
+                    return "its comma separates thousands, since others have a decimal point: give thousands=','"
                 if separator == "," and DOUBTFUL.fullmatch(text.strip()):
                     break
                 return f"give thousands={separator!r} if {separator!r} separates thousands"
