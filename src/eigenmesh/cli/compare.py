@@ -42,6 +42,7 @@ def compare(
     where: options.Where,
     solvers: Solvers = DEFAULT_SOLVERS,
     scale: options.Scale = False,
+    missing: options.Missing = "error",
     averaging: options.AveragingName = "auto",
     components: options.ComponentCount = None,
     max_rounds: options.MaxRounds = DEFAULT_MAX_ROUNDS,
@@ -77,6 +78,7 @@ def compare(
         averaging="tree" if cost == "bytes" and find_name(averaging, ["auto"]) else averaging,
         max_rounds=max_rounds,
         scale=scale,
+        missing=missing,
         random_state=seed,
     )
     with messages.waiting("reading the data"):

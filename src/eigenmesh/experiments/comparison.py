@@ -34,7 +34,7 @@ DEFAULT_SOLVERS = ("fast-pca", "deepca", "block-krylov")
 DEFAULT_COMPONENTS = 5
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Compared:
     """What solvers cost on the same data, network and start.
 
@@ -112,6 +112,9 @@ class Compared:
 
     def _pairs(self) -> list[tuple[Method, Curve]]:
         return list(zip(self.methods, self.curves, strict=True))
+
+    def __repr__(self) -> str:
+        return f"{self.name}, {self.about}\n{self.costs}"
 
     def _repr_html_(self) -> str:
         """The costs, as the data frame shows itself in a notebook."""

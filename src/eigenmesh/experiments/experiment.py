@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 from eigenmesh import __version__
@@ -31,12 +31,15 @@ class Method:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return dict(vars(self.solver))
+        """The settings of the solver that users give."""
+        solver: Any = self.solver
+        return {one.name: getattr(solver, one.name) for one in fields(solver) if one.repr}
 
     @property
     def words(self) -> str:
-        """The settings as the command line writes them: ``step_size=0.1``."""
-        return ", ".join(f"{name}={value}" for name, value in self.settings.items() if value is not None)
+        """The settings as the command line writes them, without those that are off: ``step_size=0.1``."""
+        given = {name: value for name, value in self.settings.items() if value is not None and value is not False}
+        return ", ".join(f"{name}={value}" for name, value in given.items())
 
 
 @dataclass(frozen=True)
