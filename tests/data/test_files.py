@@ -45,7 +45,7 @@ def test_npz_labels_must_match_and_may_be_looked_up(tmp_path):
 
 
 def test_an_array_is_not_a_file():
-    with pytest.raises(InputError, match="a file or a data frame, not a ndarray in memory; give its matrix to"):
+    with pytest.raises(InputError, match="a data frame or AnnData, not a ndarray in memory; give its matrix to"):
         read_table(X)
 
 

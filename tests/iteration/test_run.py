@@ -196,6 +196,6 @@ def test_the_gate_asks_for_a_certificate_only_when_it_may_pass():
     assert early.opens(np.array([1e-3, 1e-4]))
     assert not early.passes(np.array([1e-3, 1e-4]))
     assert early.passes(np.array([1e-4, 1e-5]))
-    gate.learn(np.array([1e-3, 1e-4]), gaps=np.array([0.5, 0.1]))
+    gate.learn(gaps=np.array([0.5, 0.1]))
     assert not gate.opens(np.array([4e-4, 2e-4]))
     assert gate.opens(np.array([4e-4, 1e-4]))

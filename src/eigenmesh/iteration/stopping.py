@@ -83,16 +83,16 @@ class CertificateGate:
 
     The residual is compared with ``tol * gap_k``, with the gaps from the solver or from the last certificate; before
     any are known, with ``tol * scale``, where scale bounds all gaps. After a failed certificate the gate stays closed
-    until the largest residual, in units of its gap, has halved, or for 8, 16, 32, ... checks. With ``early``, a
-    residual for that multiple of tol is enough.
+    until the largest residual has halved, in absolute numbers or in units of its gap, or for 8, 16, 32, ... checks.
+    With ``early``, a residual for that multiple of tol is enough.
     """
 
     tol: float
     early: float = 1.0
     scale: float | None = None
     gaps: np.ndarray | None = None
-    seen: float = np.inf
-    tried_at: float = np.inf
+    seen: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
+    tried_at: tuple[float, float] = (np.inf, np.inf)
     tries: int = 0
     waited: int = 0
 
@@ -100,11 +100,12 @@ class CertificateGate:
         """Decide from the (K,) residuals that all nodes agree on; None means that the solver has no estimate."""
         if residual is None:
             return True
-        self.seen = self._largest(residual, gaps)
-        if not self.seen <= self.early * self.tol:
+        self.seen, largest = (residual, gaps), self._largest(residual, gaps)
+        if not largest <= self.early * self.tol:
             return False
         self.waited += 1
-        return self.seen < 0.5 * self.tried_at or self.waited > 4 * 2**self.tries
+        has_halved = float(residual.max()) < 0.5 * self.tried_at[0] or largest < 0.5 * self.tried_at[1]
+        return has_halved or self.waited > 4 * 2**self.tries
 
     def passes(self, residual: np.ndarray | None, gaps: np.ndarray | None = None) -> bool:
         """Whether a certificate of the solver's final answer can reach tol, given its (K,) residuals."""
@@ -122,8 +123,13 @@ class CertificateGate:
 
     def learn(self, gaps: np.ndarray | None) -> None:
         """Remember a certificate that did not reach tol, with its gaps, (K,), for the residuals seen last."""
-        self.gaps, self.waited, self.tried_at = gaps, 0, self.seen
+        self.gaps, self.waited = gaps, 0
         self.tries += 1
+        residual, own = self.seen
+        # In the units in which later residuals are measured: those of the solver's gaps, or of the ones just learned.
+        self.tried_at = (np.inf, np.inf)
+        if residual is not None:
+            self.tried_at = float(residual.max()), self._largest(residual, own)
 
 
 # The variance that the components of a run leave out.

@@ -446,6 +446,7 @@ class Peering:
             self._say_last_word(link, stream)
         elif link is not None and frame.kind is Kind.STATEMENT and self._is_last_word(link, frame):
             # Both have left: neither needs the other.
+            read_statement(frame.text, self.setup.keyring, self.setup.run.run_id)
             link.warned = True
             self._take_last_word(link, stream)
         else:
@@ -459,12 +460,13 @@ class Peering:
         return min(SETTLED_S, self.setup.patience_s / 2)
 
     def _is_last_word(self, link: Link, frame: Frame) -> bool:
-        statement = read_statement(frame.text, self.setup.keyring, self.setup.run.run_id)
+        """Whether it says so; its signature is checked where it is heard, as that of any other statement."""
+        statement = read_statement(frame.text, None, self.setup.run.run_id)
         return statement.kind == LEFT and statement.site == link.name
 
     def _hear_last_word(self, link: Link, stream: Stream, frame: Frame) -> None:
         """Keep the last word of a neighbour, and confirm it once it is on the disk."""
-        statement = read_statement(frame.text, None, self.setup.run.run_id)
+        statement = read_statement(frame.text, self.setup.keyring, self.setup.run.run_id)
         new = self.membership.is_new(statement)
         speaks = link.met is not None and link.met[2] == statement.content[1]
         quiet_s = self.quiet_s
