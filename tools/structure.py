@@ -172,7 +172,14 @@ def path_of_a_masked_sum() -> dict[str, float]:
 
     The sites are linked in a path over real TLS connections on loopback, and have journals. The average before it has
     prepared the links. ``handovers`` is how often a thread of a site leaves something to another one, per site.
+
+    On a busy machine the clock of a site may tick in the meantime, so this is the least of three averages.
     """
+    return min((_path_of_a_masked_sum() for _ in range(3)), key=lambda passed: passed["files"])
+
+
+def _path_of_a_masked_sum() -> dict[str, float]:
+    """One of these averages."""
     sys.path.insert(0, str(ROOT / "tests"))
     import numpy as np
 
