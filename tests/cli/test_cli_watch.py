@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -142,8 +143,8 @@ def test_the_folder_of_a_site_is_not_waited_for(call, tmp_path):
 @pytest.mark.parametrize("name", ["out", "later.jsonl"])
 def test_what_is_waited_for_is_said(call, tmp_path, monkeypatch, name):
     (tmp_path / "out").mkdir()
-    # As if the run began, and ended, at once.
-    monkeypatch.setattr(_watch, "follow", lambda *about: None)
+    # As if Ctrl-C came at once.
+    monkeypatch.setattr(_watch, "threading", SimpleNamespace(Event=lambda: SimpleNamespace(wait=lambda: None)))
     done = call("watch", name)
     assert done.exit_code == 0
     assert f"waiting for the run: there is no event in {name}" in " ".join(done.output.split())
@@ -184,20 +185,13 @@ def test_the_page_of_a_peer_says_what_has_left_and_ends_with_ctrl_c(tmp_path, ca
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
             address = watching.stdout.readline().split()[-1]
             assert "oslo in test" in urllib.request.urlopen(address, timeout=60).read().decode()
-            said = {}
-            with urllib.request.urlopen(address.replace("/?", "/events?"), timeout=60) as stream:
-                for line in stream:
-                    name, _, value = line.decode().rstrip("\n").partition(": ")
-                    if name == "event":
-                        kind = value
-                    elif name == "data":
-                        said.setdefault(kind, []).append(json.loads(value))
-                    if "left" in said and any(event["kind"] == "ended" for part in said["run"] for event in part):
-                        break
+            with urllib.request.urlopen(address.replace("/?", "/events?"), timeout=60) as answer:
+                said = json.load(answer)
             watching.send_signal(signal.SIGINT)
             assert watching.wait(60) == 0
-    live = [event for part in said["run"] for event in part]
+    live = said["events"]
     assert live[0] == forecast
+    assert (live[-1]["kind"], said["more"], said["lost"]) == ("ended", False, False)
     assert certificate(live) == words
-    assert {name for name, _, _ in said["left"][-1]["neighbours"]} == {"bergen", "tromso"}
-    assert "masked" in said["left"][-1]["words"][0]
+    assert {name for name, _, _ in said["left"]["neighbours"]} == {"bergen", "tromso"}
+    assert "masked" in said["left"]["words"][0]

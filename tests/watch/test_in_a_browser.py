@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from contextlib import contextmanager
 
 import numpy as np
@@ -20,6 +19,7 @@ from eigenmesh.events import (
     Entry,
     EventLog,
     EventReader,
+    JsonlWriter,
     LinkLatency,
     LinkTraffic,
     Members,
@@ -32,7 +32,7 @@ from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.graphs import metropolis
 from eigenmesh.graphs.topologies import cycle
 from eigenmesh.report.notebook import notebook_progress
-from eigenmesh.report.page import Feed, PageServer, follow, report_page
+from eigenmesh.report.page import Feed, PageServer, report_page
 from mesh import Mesh, ring
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -50,6 +50,13 @@ def browser():
         launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=LIMIT_MS)
         yield launched
         launched.close()
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A listener that writes the events of a run to a file, which pages read."""
+    with JsonlWriter(tmp_path / "live.jsonl") as writer:
+        yield writer
 
 
 @contextmanager
@@ -88,17 +95,16 @@ def shows(page, text):
     page.wait_for_selector(f'#state:has-text("{text}")')
 
 
-def test_a_fit_as_it_goes_and_its_report(browser, tmp_path, monkeypatch):
+def test_a_fit_as_it_goes_and_its_report(browser, run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["eigenmesh", "fit"])
     words = ["fit", "digits", "-k", "3", "--nodes", "8", "--seed", "0", "--report", "fit.html"]
     CliRunner().invoke(app, words, catch_exceptions=False)
     X = np.random.default_rng(0).standard_normal((80, 6)) * [5, 4, 3, 1, 1, 1]
-    feed = Feed()
-    with PageServer(feed, "Eight nodes") as server, opened(browser, server.address) as page:
+    with PageServer(Feed(run.path), "Eight nodes") as server, opened(browser, server.address) as page:
         assert state(page) == "No event yet."
         data = NodeData(Shards.from_list(np.split(X, 8)), metropolis(cycle(8)))
-        log = EventLog(feed)
+        log = EventLog(run)
         result = fit(prepare(Request.parse(n_components=2, random_state=0), data), events=log).result
         log.emit(result.ended)
         shows(page, "Done: every component is within")
@@ -113,8 +119,6 @@ def test_a_fit_as_it_goes_and_its_report(browser, tmp_path, monkeypatch):
         assert state(page).startswith("Done")
         page.click("text=seconds")
         assert page.get_attribute("[data-axis=seconds]", "aria-pressed") == "true"
-        server.feed.close()
-        page.wait_for_selector("body[data-ended=true]")
     for width, scheme in LOOKS:
         with opened(browser, (tmp_path / "fit.html").as_uri(), width, scheme) as page:
             assert state(page).startswith("Done")
@@ -165,16 +169,12 @@ with event_log(Path("run.jsonl")) as log:
 @contextmanager
 def endless_fit(folder):
     """A fit in a process of its own, which writes its events to run.jsonl; and the address of a page that shows it."""
-    command, feed, stop = [sys.executable, "-c", ENDLESS_FIT], Feed(), threading.Event()
+    command = [sys.executable, "-c", ENDLESS_FIT]
     with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) as process:
-        reading = threading.Thread(target=follow, args=(folder / "run.jsonl", feed, stop, lambda last: None))
-        reading.start()
         try:
-            with PageServer(feed, "Endless") as server:
+            with PageServer(Feed(folder / "run.jsonl"), "Endless") as server:
                 yield process, server.address
         finally:
-            stop.set()
-            reading.join()
             process.kill()
 
 
@@ -205,16 +205,21 @@ def test_a_fit_that_is_killed_is_said_to_be_lost(browser, tmp_path):
     lost, _, heard = reported(browser, tmp_path)
     assert lost.startswith("The run is lost: its process has ended without saying why. It had reached round")
     assert "before this page was written" in heard
-    feed, stop = Feed(), threading.Event()
-    reading = threading.Thread(target=follow, args=(tmp_path / "run.jsonl", feed, stop, lambda last: None))
-    reading.start()
-    with PageServer(feed, "Lost") as server, opened(browser, server.address) as page:
+    with PageServer(Feed(tmp_path / "run.jsonl"), "Lost") as server, opened(browser, server.address) as page:
         shows(page, "The run is lost: its process has ended without saying why.")
         no_serious_finding(page)
-        stop.set()
-        reading.join()
-        feed.close()
-        page.wait_for_selector('#heard:has-text("This page is no longer updated since")')
+
+
+@pytest.mark.slow
+def test_a_page_whose_server_has_gone_says_so(browser, tmp_path):
+    with endless_fit(tmp_path) as (_, address):
+        # Chromium writes failed requests to the console, which other tests want to be empty.
+        page = browser.new_page()
+        page.goto(address)
+        page.wait_for_selector('#heard:has-text("Last event")', timeout=LIMIT_MS)
+    page.wait_for_selector('#heard:has-text("its server has not answered since")', timeout=LIMIT_MS)
+    assert "The run may go on." in page.inner_text("#heard")
+    page.close()
 
 
 @pytest.mark.slow
@@ -227,14 +232,14 @@ def test_a_fit_that_is_interrupted_was_stopped(browser, tmp_path):
         assert reported(browser, tmp_path)[0] == "The run was stopped: interrupted by Ctrl-C."
 
 
-def test_a_run_beyond_its_budget_says_so_in_words(browser):
+def test_a_run_beyond_its_budget_says_so_in_words(browser, run):
     X = np.random.default_rng(0).standard_normal((80, 6)) * [5, 4, 3, 1, 1, 1]
-    data, feed = NodeData(Shards.from_list(np.split(X, 8)), metropolis(cycle(8))), Feed()
-    log = EventLog(feed)
+    data = NodeData(Shards.from_list(np.split(X, 8)), metropolis(cycle(8)))
+    log = EventLog(run)
     request = Request.parse(n_components=2, solver="fast-pca", max_rounds=60, random_state=0)
     result = fit(prepare(request, data), events=log).result
     assert result.traffic.rounds > 60
-    with PageServer(feed, "Budget") as server, opened(browser, server.address) as page:
+    with PageServer(Feed(run.path), "Budget") as server, opened(browser, server.address) as page:
         shows(page, f"round {result.traffic.rounds} of a budget of 60")
         log.emit(result.ended)
         shows(page, "the round budget ended before the certificate reached tol.")
@@ -290,15 +295,14 @@ def milliseconds(page, link):
     return f"{float(shown[0].removesuffix(' ms')):.3g}" if shown else ""
 
 
-def test_the_time_over_a_link_is_that_of_the_events(browser):
+def test_the_time_over_a_link_is_that_of_the_events(browser, run):
     names = ("oslo", "bergen", "molde")
-    feed = Feed()
-    feed(Entry(0.0, Members("cohort", "oslo", 0, names)))
-    feed(Entry(0.0, NeighbourStatus("bergen", True, round_trip_s=0.0432)))
-    feed(Entry(0.0, NeighbourStatus("molde", True)))
-    feed(Entry(0.0, LinkLatency("bergen", "molde", 2.5)))
-    feed(Entry(0.0, Started("oi", "tree", names, tuple(ring(list(names))), 4, 2, 1e-6, 100)))
-    with PageServer(feed, "Times") as server, opened(browser, server.address, 390) as page:
+    run(Entry(0.0, Members("cohort", "oslo", 0, names)))
+    run(Entry(0.0, NeighbourStatus("bergen", True, round_trip_s=0.0432)))
+    run(Entry(0.0, NeighbourStatus("molde", True)))
+    run(Entry(0.0, LinkLatency("bergen", "molde", 2.5)))
+    run(Entry(0.0, Started("oi", "tree", names, tuple(ring(list(names))), 4, 2, 1e-6, 100)))
+    with PageServer(Feed(run.path), "Times") as server, opened(browser, server.address, 390) as page:
         page.wait_for_selector("#map text.trip", state="attached")
         shown = {one.get_attribute("data-trip"): one.text_content() for one in page.locator("#map text.trip").all()}
         assert shown == {"oslo bergen": "43.2 ms", "bergen molde": "2.5 s"}
@@ -324,41 +328,33 @@ def test_a_peer_that_is_killed_is_seen_to_go_and_to_come_back(browser, tmp_path)
     parts = {name: X[number::5] for number, name in enumerate(names)}
     # With this step FAST-PCA takes thousands of rounds: time enough to look.
     slow = {"solver": "fast-pca", "solver_parameters": {"step_size": 0.002}, "max_rounds": 30000, "n_components": 2}
-    stop, feed = threading.Event(), Feed()
     with Mesh(tmp_path, parts, ring(list(names)), patience_s=200, tol=1e-3, **slow) as mesh:
         events = mesh.out("oslo") / "events.jsonl"
-        reading = threading.Thread(target=follow, args=(events, feed, stop, lambda last: None))
-        reading.start()
-        try:
-            with PageServer(feed, "oslo") as server, opened(browser, server.address, 390, "dark") as page:
-                mesh.start()
-                shows(page, "Running: round")
-                assert page.locator("#map circle").count() == 5
-                mesh.kill("bergen", signal.SIGKILL)
-                page.wait_for_selector("#map line[data-link*=bergen][data-look=down]", state="attached")
-                assert "bergen" in page.inner_text("#why")
-                mesh.start("bergen")
-                page.wait_for_selector("#map line[data-look=down]", state="detached")
-                assert set(mesh.wait().values()) == {0}
-                shows(page, "Done")
-                told = {entry.event.name: entry.event for entry in EventReader(events).new() if is_neighbour(entry)}
-                assert set(told) == {"bergen", "narvik"}
-                for name, link in told.items():
-                    # Where the system does not tell, nothing is shown.
-                    expected = f"{1e3 * link.round_trip_s:.3g}" if link.round_trip_s else ""
-                    assert milliseconds(page, f"oslo {name}") == expected
-                assert "between a component at any node and the true one is at most" in page.inner_text("#certificate")
-                no_serious_finding(page)
-        finally:
-            stop.set()
-            reading.join()
+        with PageServer(Feed(events), "oslo") as server, opened(browser, server.address, 390, "dark") as page:
+            mesh.start()
+            shows(page, "Running: round")
+            assert page.locator("#map circle").count() == 5
+            mesh.kill("bergen", signal.SIGKILL)
+            page.wait_for_selector("#map line[data-link*=bergen][data-look=down]", state="attached")
+            assert "bergen" in page.inner_text("#why")
+            mesh.start("bergen")
+            page.wait_for_selector("#map line[data-look=down]", state="detached")
+            assert set(mesh.wait().values()) == {0}
+            shows(page, "Done")
+            told = {entry.event.name: entry.event for entry in EventReader(events).new() if is_neighbour(entry)}
+            assert set(told) == {"bergen", "narvik"}
+            for name, link in told.items():
+                # Where the system does not tell, nothing is shown.
+                expected = f"{1e3 * link.round_trip_s:.3g}" if link.round_trip_s else ""
+                assert milliseconds(page, f"oslo {name}") == expected
+            assert "between a component at any node and the true one is at most" in page.inner_text("#certificate")
+            no_serious_finding(page)
 
 
-def test_a_stream_with_an_alarm(browser):
-    rng, feed = np.random.default_rng(5), Feed()
-    log = EventLog(feed)
+def test_a_stream_with_an_alarm(browser, run):
+    rng, log = np.random.default_rng(5), EventLog(run)
     pca = StreamingPCA(3, n_nodes=4)
-    with PageServer(feed, "A stream") as server, opened(browser, server.address) as page:
+    with PageServer(Feed(run.path), "A stream") as server, opened(browser, server.address) as page:
         for tick in range(8):
             X = rng.standard_normal((200, 10)) * np.linspace(6, 1, 10)
             if tick == 7:
@@ -379,16 +375,15 @@ WITHIN = """[...document.querySelectorAll("svg text")].filter((text) => {
 
 
 @pytest.mark.parametrize("width", [1400, 390])
-def test_no_name_in_a_picture_is_cut_off(browser, width):
+def test_no_name_in_a_picture_is_cut_off(browser, run, width):
     names = ("Oslo", "Bergen hospital", "Trondheim", "Stavanger university", "Tromso")
     links = tuple(ring(list(names)))
-    feed = Feed()
-    feed(Entry(0.0, Members("cohort", "Bergen hospital", 0, names)))
-    feed(Entry(0.0, Planned(1e6, 1e9, 1e4, 0.02)))
-    feed(Entry(0.0, Started("oi", "tree", names, links, 4, 2, 1e-6, 100)))
+    run(Entry(0.0, Members("cohort", "Bergen hospital", 0, names)))
+    run(Entry(0.0, Planned(1e6, 1e9, 1e4, 0.02)))
+    run(Entry(0.0, Started("oi", "tree", names, links, 4, 2, 1e-6, 100)))
     for number in range(1, 4):
-        feed(Entry(0.0003 * number, Record(number, 1234 * number, 14, 7, 800, 10.0 ** (3 - 9 * number), bound=0.25)))
-    with PageServer(feed, "Names") as server, opened(browser, server.address, width) as page:
+        run(Entry(0.0003 * number, Record(number, 1234 * number, 14, 7, 800, 10.0 ** (3 - 9 * number), bound=0.25)))
+    with PageServer(Feed(run.path), "Names") as server, opened(browser, server.address, width) as page:
         shows(page, "Running")
         for axis in ("rounds", "seconds"):
             page.click(f"[data-axis={axis}]")
@@ -397,16 +392,15 @@ def test_no_name_in_a_picture_is_cut_off(browser, width):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_fits_one_after_the_other_are_in_a_table(browser):
-    feed = Feed()
+def test_fits_one_after_the_other_are_in_a_table(browser, run):
     for solver, converged in (("block-krylov", True), ("oi", False)):
-        feed(Entry(0.0, Started(solver, "tree", ("a", "b"), (("a", "b"),), 4, 2, 1e-6, 100)))
-        feed(Entry(2.5, Record(1, 7, 14, 7, 800, 0.1, bound=0.25)))
-        feed(Entry(3.0, Ended("done", converged, "budget")))
+        run(Entry(0.0, Started(solver, "tree", ("a", "b"), (("a", "b"),), 4, 2, 1e-6, 100)))
+        run(Entry(2.5, Record(1, 7, 14, 7, 800, 0.1, bound=0.25)))
+        run(Entry(3.0, Ended("done", converged, "budget")))
     shown = ["7", "800 B", "2.5 s", "0.25"]
     rows = [["block-krylov", *shown, "certified"], ["oi", *shown, "not certified"]]
     heads = ["solver", "rounds", "sent", "time", "bound", "end"]
-    with PageServer(feed, "Two") as server, opened(browser, server.address, 1400) as page:
+    with PageServer(Feed(run.path), "Two") as server, opened(browser, server.address, 1400) as page:
         shows(page, "oi is done, not certified")
         assert page.inner_text("#fits caption") == "Fits one after the other, tree averaging"
         assert cells(page, "#fits tr") == [heads, *rows]
@@ -418,16 +412,15 @@ def test_fits_one_after_the_other_are_in_a_table(browser):
         no_serious_finding(page)
 
 
-def test_a_hundred_nodes_and_a_hundred_thousand_events(browser):
+def test_a_hundred_nodes_and_a_hundred_thousand_events(browser, run):
     nodes = tuple(str(number) for number in range(100))
     links = tuple((nodes[one], nodes[(one + step) % 100]) for one in range(100) for step in (1, 2, 3))
-    feed = Feed()
-    feed(Entry(0.0, Started("fast-pca", "tree", nodes, links, 50, 5, 1e-6, 10**6)))
+    run(Entry(0.0, Started("fast-pca", "tree", nodes, links, 50, 5, 1e-6, 10**6)))
     for number in range(100_000):
-        feed(Entry(number / 100, Record(number, number, number, number, number, 2.0 ** (-number / 5000), bound=1.0)))
+        run(Entry(number / 100, Record(number, number, number, number, number, 2.0 ** (-number / 5000), bound=1.0)))
     for one, other in links:
-        feed(Entry(1000.0, LinkTraffic(one, other, 10, 100)))
-    with PageServer(feed, "Many") as server, opened(browser, server.address) as page:
+        run(Entry(1000.0, LinkTraffic(one, other, 10, 100)))
+    with PageServer(Feed(run.path), "Many") as server, opened(browser, server.address) as page:
         page.wait_for_selector("body[data-events='100301']")
         # A frame that draws all of it: far from what a busy machine could turn into a failure, near enough to notice.
         assert float(page.get_attribute("body", "data-frame-ms")) < 5000

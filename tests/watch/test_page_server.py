@@ -2,20 +2,31 @@
 
 import http.client
 import json
-import threading
 
 import pytest
 
 from eigenmesh.errors import InputError
-from eigenmesh.events import Entry, Record, Started
+from eigenmesh.events import Entry, JsonlWriter, Record, Started
 from eigenmesh.report.page import MOST_AT_ONCE, Feed, PageServer
 
 STARTED = Started("oi", "tree", ("a", "b"), (("a", "b"),), 4, 2, 1e-6, 100)
 
 
 @pytest.fixture
-def server():
-    with PageServer(Feed(), "A <run>") as serving:
+def run(tmp_path):
+    with JsonlWriter(tmp_path / "run.jsonl") as writer:
+        yield writer
+
+
+@pytest.fixture
+def left():
+    """What has left the site, which a test may change."""
+    return {"words": ["2 messages"], "neighbours": []}
+
+
+@pytest.fixture
+def server(run, left):
+    with PageServer(Feed(run.path, left_of=lambda: left), "A <run>") as serving:
         yield serving
 
 
@@ -74,33 +85,49 @@ def test_no_other_path_is_served(server, path):
     assert "root:" not in text
 
 
-def test_a_stream_has_everything_in_order_then_ends(server):
-    server.feed(Entry(1.0, STARTED))
+def news(server, seen=0):
+    status, headers, text = ask(server, f"{with_token(server, '/events')}&seen={seen}")
+    assert status == 200
+    assert headers["Content-Type"].startswith("application/json")
+    return json.loads(text)
+
+
+def test_news_are_everything_in_order_and_then_only_what_is_new(server, run, left):
+    assert news(server)["events"] == []
+    run(Entry(1.0, STARTED))
     for number in range(MOST_AT_ONCE + 10):
-        server.feed(Entry(2.0 + number, Record(number, number, 0, 0, 0)))
-    server.feed.show_left({"words": ["2 messages"], "neighbours": []})
-    said = []
-    reading = threading.Thread(target=lambda: said.append(ask(server, with_token(server, "/events"))[2]))
-    reading.start()
-    server.feed(Entry(9999.0, Record(-1, 0, 0, 0, 0)))
-    server.feed.close()
-    reading.join()
-    blocks = [dict(line.split(": ", 1) for line in block.split("\n")) for block in said[0].strip().split("\n\n")]
-    events = [event for block in blocks if block.get("event") == "run" for event in json.loads(block["data"])]
-    assert events[0]["kind"] == "started"
-    assert [event["iteration"] for event in events[1:]] == [*range(MOST_AT_ONCE + 10), -1]
-    assert [json.loads(block["data"])["words"] for block in blocks if block.get("event") == "left"] == [["2 messages"]]
-    assert blocks[-1]["event"] == "end"
+        run(Entry(2.0 + number, Record(number, number, 0, 0, 0)))
+    first = news(server)
+    assert (first["events"][0]["kind"], len(first["events"]), first["more"]) == ("started", MOST_AT_ONCE, True)
+    rest = news(server, MOST_AT_ONCE)
+    told = [event["iteration"] for event in (*first["events"][1:], *rest["events"])]
+    assert (told, rest["more"]) == (list(range(MOST_AT_ONCE + 10)), False)
+    assert rest["left"] == {"words": ["2 messages"], "neighbours": []}
+    left["words"] = ["3 messages"]
+    run(Entry(9999.0, Record(-1, 0, 0, 0, 0)))
+    last = news(server, MOST_AT_ONCE + 11)
+    assert ([event["iteration"] for event in last["events"]], last["left"]["words"]) == ([-1], ["3 messages"])
 
 
-def test_a_stream_that_broke_goes_on_where_it_was(server):
+def test_a_second_page_and_one_that_asks_again_hear_the_same(server, run):
     for number in range(5):
-        server.feed(Entry(1.0, Record(number, number, 0, 0, 0)))
-    server.feed.close()
-    text = ask(server, with_token(server, "/events"), Last_Event_ID="3")[2]
-    assert [event["iteration"] for event in json.loads(text.split("data: ")[1].split("\n")[0])] == [3, 4]
+        run(Entry(1.0, Record(number, number, 0, 0, 0)))
+    for _ in range(2):
+        assert [event["iteration"] for event in news(server)["events"]] == [0, 1, 2, 3, 4]
+        assert [event["iteration"] for event in news(server, 3)["events"]] == [3, 4]
+    assert [event["iteration"] for event in news(server, "x")["events"]] == [0, 1, 2, 3, 4]
+    assert news(server, 10**9)["events"] == []
+
+
+def test_news_say_whether_somebody_still_writes(server, run):
+    run(Entry(1.0, STARTED))
+    assert news(server)["lost"] is False
+    run.__exit__()
+    found = news(server)
+    assert found["lost"] is True
+    assert found["heard"] <= found["now"]
 
 
 def test_a_port_that_is_taken_is_named(server):
     with pytest.raises(InputError, match=f"127.0.0.1:{server.port}: .*choose another"):
-        PageServer(Feed(), "second", port=server.port)
+        PageServer(server.feed, "second", port=server.port)

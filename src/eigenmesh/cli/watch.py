@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -17,7 +16,7 @@ from eigenmesh.cli.output import components_of, require_report, save_page
 from eigenmesh.errors import EigenmeshError, InputError
 from eigenmesh.events import Ended, Entry, EventReader, Planned
 from eigenmesh.model import read_model
-from eigenmesh.report.page import LOOPBACK, Feed, PageServer, fate_of, follow
+from eigenmesh.report.page import LOOPBACK, Feed, PageServer, fate_of
 
 EVENTS_FILE = "events.jsonl"
 # Pause before the audit is summarised again, as a multiple of the time that a summary took.
@@ -53,13 +52,14 @@ def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, report: Report = 
     source = _source(run)
     if host != LOOPBACK:
         messages.alert("anybody who can reach this machine and knows the address can see the page.", style="yellow")
-    feed, stop = Feed(), threading.Event()
-    with PageServer(feed, source.title, host, port) as server:
+    with messages.waiting("forecasting the run"):
+        first = source.first_entry(EventReader(source.events).new())
+    with PageServer(Feed(source.events, first, source.left), source.title, host, port) as server:
         messages.print(f"watch it at {server.address}")
-        if not EventReader(source.events).new():
+        if not source.events.exists() or not source.events.stat().st_size:
             messages.alert(f"waiting for the run: there is no event in {source.events} yet.", style="yellow")
         with suppress(KeyboardInterrupt):
-            source.follow(feed, stop)
+            threading.Event().wait()
 
 
 class WatchedRun(NamedTuple):
@@ -71,15 +71,9 @@ class WatchedRun(NamedTuple):
 
     events: Path
     title: str
-    left: Callable[[bool], dict[str, Any] | None]
+    left: Callable[[], dict[str, Any] | None]
     results: Path | None = None
     forecast: Callable[[], Planned | None] = lambda: None
-
-    def follow(self, feed: Feed, stop: threading.Event) -> None:
-        """Send the events of the run to a feed, until ``stop``."""
-        for entry in self.first_entry(EventReader(self.events).new()):
-            feed(entry)
-        follow(self.events, feed, stop, self.left)
 
     def first_entry(self, entries: Sequence[Entry]) -> list[Entry]:
         """The forecast, if there is one, as an entry to put before these."""
@@ -94,10 +88,9 @@ def write_report(run: Path, report: Path) -> Path:
     if not entries:
         raise InputError(f"there is no event in {source.events} yet; start the run first.")
     entries = [*source.first_entry(entries), *entries]
-    about: dict[str, Any] = {"left": source.left(True)}
+    about: dict[str, Any] = {"left": source.left()}
     if not isinstance(entries[-1].event, Ended):
-        heard, lost = fate_of(source.events, entries[-1])
-        about["fate"] = {"heard": heard, "now": time.time(), "lost": lost}
+        about["fate"] = fate_of(source.events, entries[-1])
     if source.results is not None and isinstance(entries[-1].event, Ended) and entries[-1].event.outcome == "done":
         numbers = json.loads((source.results / "result.json").read_text(encoding="utf-8"))
         about["components"] = components_of(read_model(source.results / "result.npz"), numbers["error_bounds"])
@@ -111,7 +104,7 @@ def _source(run: Path) -> WatchedRun:
 
         site = read_site(run)
         title, out = f"{site.name} in {site.run}", site.out
-        return WatchedRun(out.events, title, left_by(out.audit), out.folder, cache(lambda: forecast(site)))
+        return WatchedRun(out.events, title, left_by(out.audit), out.folder, lambda: forecast(site))
     if run.is_dir():
         if (run / "site.toml").exists():
             raise InputError(
@@ -122,34 +115,30 @@ def _source(run: Path) -> WatchedRun:
         # An empty file may be of a run that has just started.
         if run.exists() and run.stat().st_size and not EventReader(run).new():
             raise InputError(f"{run} has no events; give a site.toml, a peer's out folder, or a file of --events.")
-        return WatchedRun(run, f"Run in {run.name}", lambda last: None)
+        return WatchedRun(run, f"Run in {run.name}", lambda: None)
     raise InputError(f"{run} does not exist; give a site.toml, a peer's out folder, or a file of --events.")
 
 
-def left_by(audit: Path) -> Callable[[bool], dict[str, Any] | None]:
-    """A function that summarises what has left a site by its audit; ``last`` forces a new summary.
-
-    It returns None if there is no audit, or if it is too early to read it again.
-    """
+def left_by(audit: Path) -> Callable[[], dict[str, Any] | None]:
+    """A function that summarises what has left a site by its audit; None if there is none that can be read."""
     next_time = 0.0
+    found: dict[str, Any] | None = None
 
-    def summarised(last: bool) -> dict[str, Any] | None:
-        nonlocal next_time
+    def summarised() -> dict[str, Any] | None:
+        nonlocal next_time, found
         began = time.monotonic()
-        if (began < next_time and not last) or not audit.exists():
-            return None
+        if began < next_time or not audit.exists():
+            return found
         from eigenmesh.sites.audit import summary
 
-        try:
+        with suppress(EigenmeshError, IndexError):
             run = summary(audit).runs[-1]
-        except (EigenmeshError, IndexError):
-            return None
+            kind = "masked, so that each alone looks like noise" if run.masked else "open to the neighbours"
+            found = {
+                "words": [f"{run.data.messages:,} messages with numbers, {kind}; samples never leave."],
+                "neighbours": [[name, count.messages, count.bytes] for name, count in run.by_neighbour.items()],
+            }
         next_time = began + REST * (time.monotonic() - began)
-        kind = "masked, so that each alone looks like noise" if run.masked else "open to the neighbours"
-        words = f"{run.data.messages:,} messages with numbers, {kind}; samples never leave."
-        return {
-            "words": [words],
-            "neighbours": [[name, count.messages, count.bytes] for name, count in run.by_neighbour.items()],
-        }
+        return found
 
     return summarised

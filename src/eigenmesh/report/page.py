@@ -10,7 +10,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from html import escape
 from http import HTTPStatus
@@ -29,7 +29,7 @@ MOST_EVENTS = 4000
 
 
 def page_of(title: str, run: dict[str, Any]) -> str:
-    """The page of a run, which has ``events``, or ``live``: the address of a stream of events."""
+    """The page of a run, which has ``events``, or ``live``: the address of its news."""
     # "</script>" inside a string would end the script element that contains the data.
     data = json.dumps(run, allow_nan=False).replace("<", "\\u003c")
     parts = {"STYLE": _part("page.css"), "SCRIPT": _part("page.js"), "RUN": data, "TITLE": escape(title)}
@@ -72,7 +72,7 @@ def _thinned(events: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
 
 @cache
 def policy() -> str:
-    """The content security policy: the browser may use only the page's own style, script and stream."""
+    """The content security policy: the browser may use only the page's own style, script and news."""
     script, style = _hash("page.js"), _hash("page.css")
     own = f"default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; img-src data:"
     return f"{own}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -87,107 +87,54 @@ def _hash(name: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(_part(name).encode()).digest()).decode()}'"
 
 
-# The feed of a page: lines of events as they arrive, from a run in this process or from a file that grows.
+# The news of a run, from its file of events.
 
 
-# Most events in one message to a page.
-MOST_AT_ONCE = 500
-READ_EVERY_S = 0.5
-# Longest time without a message, from which pages see that the server is alive.
-ALIVE_S = 2.0
+# Most events in one answer to a page.
+MOST_AT_ONCE = 5000
 
 
 class Feed:
-    """A listener that keeps all events, so that a page can be opened at any time.
+    """The news of a run for its pages. The file of events is read on when a page asks, and need not exist yet.
 
-    ``_left`` is the summary of what has left the site, as JSON; None if it is not known. ``_heard`` is the time of the
-    last event, in seconds since 1970, and ``_lost`` says that the process of the run is gone.
+    Parameters
+    ----------
+    path : Path
+        The file of events.
+    first : sequence of Entry
+        What a page is told before the events of the file.
+    left_of : callable
+        Summarises what has left the site; None if that is not known.
     """
 
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-        self._left: str | None = None
-        self._heard, self._lost = time.time(), False
-        self._closed = False
-        self._news = threading.Condition()
+    def __init__(
+        self, path: Path, first: Sequence[Entry] = (), left_of: Callable[[], dict[str, Any] | None] = lambda: None
+    ) -> None:
+        self.path, self._left_of = path, left_of
+        self._lines = [to_json(entry) for entry in first]
+        self._reader, self._lock = EventReader(path), threading.Lock()
+        self._last: Entry | None = None
 
-    def __call__(self, entry: Entry) -> None:
-        """Add one event."""
-        with self._news:
-            self._lines.append(to_json(entry))
-            self._heard = time.time()
-            self._news.notify_all()
-
-    def show_fate(self, heard: float, lost: bool) -> None:
-        """Say when the run was last heard, in seconds since 1970, and whether its process is gone."""
-        with self._news:
-            self._heard, self._lost = heard, lost
-
-    def show_left(self, left: dict[str, Any]) -> None:
-        """Tell the pages what the run has left behind."""
-        with self._news:
-            self._left = json.dumps(left, allow_nan=False)
-            self._news.notify_all()
-
-    def close(self) -> None:
-        """End the stream of all pages."""
-        with self._news:
-            self._closed = True
-            self._news.notify_all()
-
-    def messages(self, seen: int = 0) -> Iterator[str]:
-        """Server-sent events after the first ``seen`` lines; waits for new ones until the feed is closed."""
-        shown: str | None = None
-        said = 0.0
-        while True:
-            with self._news:
-                if seen >= len(self._lines) and self._left == shown and not self._closed:
-                    self._news.wait(ALIVE_S)
-                lines, left, closed = self._lines[seen : seen + MOST_AT_ONCE], self._left, self._closed
-                fate = {"heard": self._heard, "now": time.time(), "lost": self._lost}
-            seen += len(lines)
-            if lines:
-                yield f"event: run\nid: {seen}\ndata: [{','.join(lines)}]\n\n"
-            if left is not None and left != shown:
-                shown = left
-                yield f"event: left\ndata: {left}\n\n"
-            elif not lines and closed:
-                yield "event: end\ndata: {}\n\n"
-                return
-            if time.monotonic() - said >= ALIVE_S / 2:
-                said = time.monotonic()
-                yield f"event: alive\ndata: {json.dumps(fate)}\n\n"
+    def news(self, seen: int) -> str:
+        """As JSON: the events after the first ``seen``, whether there are more, what has left, and if the run lives."""
+        with self._lock:
+            for entry in self._reader.new():
+                self._lines.append(to_json(entry))
+                self._last = entry
+            about = {"left": self._left_of(), **fate_of(self.path, self._last)}
+            until = min(len(self._lines), seen + MOST_AT_ONCE)
+            about["more"] = until < len(self._lines)
+            return f'{{"events": [{",".join(self._lines[seen:until])}], {json.dumps(about, allow_nan=False)[1:]}'
 
 
-def fate_of(path: Path, last: Entry | None) -> tuple[float, bool]:
-    """When a run last wrote to its file of events, and whether its process is gone; ``last`` is its last event."""
+def fate_of(path: Path, last: Entry | None) -> dict[str, Any]:
+    """When a run last wrote to its file of events, when this is said, and whether its process is gone.
+
+    ``last`` is its last event. Times are seconds since 1970.
+    """
     lost = last is not None and not isinstance(last.event, Ended) and EventReader(path).is_abandoned
-    return (path.stat().st_mtime if path.exists() else time.time()), lost
-
-
-def follow(path: Path, feed: Feed, stop: threading.Event, left_of: Callable[[bool], dict[str, Any] | None]) -> None:
-    """Pass new lines of a file of events to a feed, until ``stop``, and once more after it.
-
-    ``left_of`` summarises what has left the site, or returns None if that is too expensive now; the last call is with
-    True.
-    """
-    reader, ends = EventReader(path), False
-    left: dict[str, Any] | None = None
-    last: Entry | None = None
-    while True:
-        entries = reader.new()
-        for entry in entries:
-            feed(entry)
-        last = entries[-1] if entries else last
-        feed.show_fate(*fate_of(path, last))
-        if entries or left is None or ends:
-            now = left_of(ends)
-            if now is not None and now != left:
-                left = now
-                feed.show_left(now)
-        if ends:
-            return
-        ends = stop.wait(READ_EVERY_S)
+    now = time.time()
+    return {"heard": path.stat().st_mtime if path.exists() else now, "now": now, "lost": lost}
 
 
 # Serves the page on this machine, to anybody who knows its address with the token.
@@ -234,8 +181,7 @@ class PageServer:
         self.close()
 
     def close(self) -> None:
-        """End the streams, and then the server."""
-        self.feed.close()
+        """End the server."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -257,18 +203,23 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         page, parts = self.server.page, urlsplit(self.path)
-        reason = self._refusal(parts.query)
-        if reason:
-            self._answer(HTTPStatus.FORBIDDEN, reason)
-        elif parts.path == "/":
-            live = f"events?token={page.token}"
-            self._answer(HTTPStatus.OK, page_of(page.title, {"live": live}), "text/html")
-        elif parts.path == "/events":
-            self._stream()
-        else:
-            self._answer(HTTPStatus.NOT_FOUND, "There is only one page here.")
+        asked = parse_qs(parts.query)
+        reason = self._refusal(asked.get("token", [""])[0])
+        try:
+            if reason:
+                self._answer(HTTPStatus.FORBIDDEN, reason)
+            elif parts.path == "/":
+                live = f"events?token={page.token}"
+                self._answer(HTTPStatus.OK, page_of(page.title, {"live": live}), "text/html")
+            elif parts.path == "/events":
+                seen = asked.get("seen", [""])[0]
+                self._answer(HTTPStatus.OK, page.feed.news(int(seen) if seen.isdecimal() else 0), "application/json")
+            else:
+                self._answer(HTTPStatus.NOT_FOUND, "There is only one page here.")
+        except OSError:
+            logger.debug("a page was closed.")
 
-    def _refusal(self, query: str) -> str:
+    def _refusal(self, token: str) -> str:
         """Why the request is refused; empty if it is allowed."""
         page = self.server.page
         if self.headers.get("Host") not in page.hosts:
@@ -276,7 +227,6 @@ class _Handler(BaseHTTPRequestHandler):
         origin = self.headers.get("Origin")
         if origin is not None and origin.removeprefix("http://") not in page.hosts:
             return "Pages of other hosts are refused."
-        token = parse_qs(query).get("token", [""])[0]
         if not hmac.compare_digest(token.encode(), page.token.encode()):
             return "The address lacks the token: use the complete address that eigenmesh has printed."
         return ""
@@ -290,18 +240,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
-
-    def _stream(self) -> None:
-        last = self.headers.get("Last-Event-ID", "")
-        try:
-            self.send_response(HTTPStatus.OK)
-            for name, value in {**HEADERS, "Content-Type": "text/event-stream"}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            for message in self.server.page.feed.messages(int(last) if last.isdecimal() else 0):
-                self.wfile.write(message.encode())
-        except OSError:
-            logger.debug("a page was closed.")
 
     def log_message(self, form: str, *values: object) -> None:
         """Log requests without the token, and not to standard error, where the output of the run is."""

@@ -2,8 +2,8 @@
 // The state of a run is computed from its events; everything on the page is drawn from that state.
 const RUN = JSON.parse(document.getElementById("run").textContent);
 const SVG = "http://www.w3.org/2000/svg";
-// A server says something every two seconds; after so much silence it counts as gone.
-const SILENT_S = 10;
+// How often the server is asked for news; after so much silence it counts as gone.
+const EVERY_MS = 500, SILENT_S = 10;
 const MOST_POINTS = 500, MOST_LINES = 200, MOST_NAMED = 40, MOST_ROWS = 12, MOST_COLUMNS = 4;
 const $ = (id) => document.getElementById(id);
 // On a phone the pictures have fewer units, so that their text stays readable.
@@ -122,12 +122,12 @@ function bestBound(state) {
 // --- Whether the run is still there ---
 
 // What is known of a run that has not said how it ended: when it was last heard, and whether its process is gone.
-const fate = { ...(RUN.fate ?? { heard: null, now: null, lost: false }), at: Date.now(), broken: null, closed: null };
+const fate = { ...(RUN.fate ?? { heard: null, now: null, lost: false }), at: Date.now(), broken: null };
 
 // Seconds since the last event, by the clock of the server.
 const quiet = () => Math.max(0, fate.now - fate.heard + (RUN.live ? (Date.now() - fate.at) / 1000 : 0));
 const clock = (date) => date.toLocaleTimeString("en", { hour12: false });
-const silent = () => RUN.live && !fate.closed && (fate.broken !== null || Date.now() - fate.at > 1000 * SILENT_S);
+const silent = () => RUN.live && (fate.broken !== null || Date.now() - fate.at > 1000 * SILENT_S);
 // Only the latest state of a run can be lost.
 const goesOn = (state) => !state.ended && state.lines.length && follows;
 
@@ -140,7 +140,6 @@ function loss(state) {
 function heardWords(state) {
   if (!goesOn(state) || fate.heard === null) return "";
   const last = `Last event ${seconds(Math.round(quiet()))} ${RUN.live ? "ago" : "before this page was written"}, at ${clock(new Date(1000 * fate.heard))}.`;
-  if (fate.closed) return `${last} This page is no longer updated since ${clock(fate.closed)}.`;
   if (silent()) return `${last} This page is no longer updated: its server has not answered since ${clock(new Date(fate.broken ?? fate.at))}. The run may go on.`;
   return last;
 }
@@ -649,15 +648,28 @@ for (const button of document.querySelectorAll("[data-axis]")) {
   });
 }
 
+// Asks the server for news, at once if there are more, and again after a pause if it does not answer.
+async function ask() {
+  let wait = EVERY_MS;
+  try {
+    const answer = await fetch(`${RUN.live}&seen=${events.length}`);
+    if (!answer.ok) throw new Error(answer.statusText);
+    const news = await answer.json(), changed = JSON.stringify(news.left) !== JSON.stringify(left);
+    Object.assign(fate, { heard: news.heard, now: news.now, lost: news.lost, at: Date.now(), broken: null });
+    events.push(...news.events);
+    left = news.left;
+    if (news.events.length || changed) soon();
+    if (news.more) wait = 0;
+  } catch {
+    fate.broken ??= Date.now();
+  }
+  say();
+  setTimeout(ask, wait);
+}
+
 if (RUN.live) {
-  const source = new EventSource(RUN.live), every = setInterval(say, 1000);
-  const hear = () => Object.assign(fate, { at: Date.now(), broken: null });
-  source.addEventListener("run", (message) => { for (const event of JSON.parse(message.data)) events.push(event); hear(); soon(); });
-  source.addEventListener("left", (message) => { left = JSON.parse(message.data); soon(); });
-  source.addEventListener("alive", (message) => { Object.assign(fate, JSON.parse(message.data)); hear(); say(); });
-  // The browser tries again by itself, and the page then hears of the run again.
-  source.addEventListener("error", () => { fate.broken ??= Date.now(); say(); });
-  source.addEventListener("end", () => { source.close(); clearInterval(every); fate.closed = new Date(); say(); document.body.dataset.ended = "true"; });
+  setInterval(say, 1000);
+  ask();
 }
 narrow.addEventListener("change", () => { drawComponents(); drawSections(); render(); });
 drawComponents();
