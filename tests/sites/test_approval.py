@@ -144,17 +144,17 @@ def test_who_has_not_read_the_statement_cannot_approve(three):
 
 def test_the_statement_says_what_leaves_and_what_others_learn(three, tmp_path):
     site = site_of(three)
-    manifest = manifest_of(site)
-    names = [f"<column {number}>" for number in range(6)]
-    page, text = RunStatement.of(site, manifest, names, (30, 6)).write(tmp_path / "statement.html")
-    said = text.read_text()
-    for words in ("oslo, bergen, voss", "3 principal components", "at least 10", manifest.digest, "samples: 30"):
+    names = tuple(f"<column {number}>" for number in range(6))
+    site = replace(site, data=replace(site.data, feature_names=names))
+    page, text = RunStatement.of(site).write(tmp_path / "statement.html")
+    digest, said = Manifest.of(site, 6, names, 30).digest, text.read_text()
+    for words in ("oslo, bergen, voss", "3 principal components", "at least 10", digest, "samples: 30"):
         assert words in said
     assert "all 2 other sites together: the sums of this site alone" in said
     assert "&lt;column 5&gt;" in page.read_text()
     assert "<script" not in page.read_text()
     opened = replace(site, settings=replace(site.settings, asked=replace(site.settings.asked, privacy="open")))
-    assert "not masked: neighbours see" in RunStatement.of(opened, manifest, names, (30, 6)).text
+    assert "not masked: neighbours see" in RunStatement.of(opened).text
 
 
 def test_the_commands_write_the_statement_and_the_approval(three, tmp_path):

@@ -361,8 +361,10 @@ def test_sums_of_different_columns_are_named(files):
     files.write("bodo", files.parts["bodo"][:, :6], NAMES[:6])
     files.all_keys()
     sums = files.all_sums()
-    assert "column 5 is 'income' and 'wealth'" in files.refused("combine", files.network, *sums)
-    assert "7 names and 6 names" in files.refused("combine", files.network, *sums[:3], sums[4])
+    said = files.refused("combine", files.network, *sums)
+    assert f'column 5 is "income" in {sums[0]}, "wealth" in {files.sum("tromso")}' in said
+    said = files.refused("combine", files.network, *sums[:3], sums[4])
+    assert f"7 of them in {sums[0]}, 6 in {files.sum('bodo')}" in said
 
 
 def test_two_sites_are_refused(tmp_path):

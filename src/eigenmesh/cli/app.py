@@ -37,7 +37,7 @@ SITE_COMMANDS = {
     "sign": ("site_keys", "Sign a site's certificate request with the network's own authority."),
     "pin": ("site_keys", "Write the fingerprints of all sites' keys into a site.toml or network.toml."),
     "check": ("site_state", "Check everything that a run needs at this site, without starting it."),
-    "approve": ("site_approve", "Approve what one run would send, in the name of a person."),
+    "approve": ("site_state", "Approve what one run would send, in the name of a person."),
     "run": ("site_run", "Take part in a run as one site; its samples stay where they are."),
     "relay": ("site_run", "Join sites that can only call out; runs on a computer that both can reach."),
     "status": ("site_state", "Show how the run is going at this site."),

@@ -1,4 +1,4 @@
-"""``eigenmesh site check``, ``status`` and ``audit``: a site before, during and after a run."""
+"""``eigenmesh site check``, ``approve``, ``status`` and ``audit``: a site before, during and after a run."""
 
 from __future__ import annotations
 
@@ -35,6 +35,9 @@ STATEMENT_HELP = "Write what this run would send, for the person who decides: th
 StatementPage = Annotated[Path | None, option(None, "FILE.html", STATEMENT_HELP, "--statement")]
 STYLES = {"ok": None, "note": "yellow", "problem": "bold red"}
 LONGEST_REASON = 300
+Name = Annotated[str, option(None, "NAME", "Name of the person who approves.")]
+DIGEST_HELP = "The digest on the statement that was read; its first 16 characters do."
+Digest = Annotated[str, option(None, "DIGEST", DIGEST_HELP)]
 AuditFile = Annotated[Path, argument("FILE", "The audit.jsonl of a site.")]
 # Shapes and broken lines that are listed at most.
 MOST_SHAPES = 12
@@ -87,16 +90,39 @@ def check(site: SiteFile, as_json: AsJson = False, statement: StatementPage = No
 def _statement(site: Site, path: Path) -> tuple[Path, ...]:
     """Write what the run would send, for the person who decides."""
     from eigenmesh.sites.approval import RunStatement
-    from eigenmesh.sites.network_file import Manifest
-    from eigenmesh.sites.site import read_samples
 
     if path.suffix != ".html":
         raise InputError(f"the statement {path} is a page; give a name that ends in .html.")
     require_writable(path)
-    table = read_samples(site.data)
-    n_samples, n_features = map(int, table.source.shape)
-    manifest = Manifest.of(site, n_features, table.feature_names, n_samples)
-    return RunStatement.of(site, manifest, table.feature_names, (n_samples, n_features)).write(path)
+    return RunStatement.of(site).write(path)
+
+
+def approve(site: SiteFile, name: Name, digest: Digest) -> None:
+    """Approve the run that the statement describes, and no other.
+
+    The approval has the name, the date and everything that all sites agree on, and is signed by the key of the site. It
+    is written next to site.toml. With approve = true there, a run starts only with an approval for exactly that run. If
+    there is an approval for another one, the differences are shown.
+
+    Examples:
+
+    - `eigenmesh site check site.toml --statement statement.html`
+
+    - `eigenmesh site approve site.toml --digest 3f5a9c0e12b47d68 --name "Kari Nordmann"`
+    """
+    import_extra("cryptography", "peers", "eigenmesh site approve")
+    from eigenmesh.sites.approval import RunStatement, changes_since_approval
+    from eigenmesh.sites.approval import approve as signed
+
+    messages, described = Messages.of(), read_site(site)
+    with messages.waiting("reading the data"):
+        manifest = RunStatement.of(described).manifest
+    for line in changes_since_approval(described, manifest):
+        messages.print(f"changed since the last approval: {one_line(line)}")
+    written = signed(described, manifest, name, digest)
+    messages.print(f"wrote {written}: {name} approves the run {described.run!r} with digest {manifest.digest[:16]}")
+    if not described.approve:
+        messages.alert(f"note: {site} does not ask for it; write approve = true at its top.", style="yellow")
 
 
 def status(site: SiteFile, as_json: AsJson = False, is_well: IsWell = False) -> None:

@@ -17,7 +17,7 @@ from eigenmesh.errors import InputError, UnreadableFileError, file_errors
 from eigenmesh.masking import ALL_PAIRS_UP_TO
 from eigenmesh.sites.authority import load_certificate, load_credentials
 from eigenmesh.sites.network_file import STATIC, Manifest, differences
-from eigenmesh.sites.site import Site
+from eigenmesh.sites.site import Site, read_samples
 from eigenmesh.transports.tls import CertificateKeyring
 from eigenmesh.transports.tls.keyring import is_signed_by_pinned, key_fingerprint
 from eigenmesh.words import canonical, one_line
@@ -42,17 +42,20 @@ class RunStatement:
         The heading.
     sections : list
         Headings, each with rows of a subject and its text.
-    digest : str
-        That of the manifest, which an approval names.
+    manifest : Manifest
+        What all sites agree on; an approval names its digest.
     """
 
     title: str
     sections: list[tuple[str, Rows]]
-    digest: str
+    manifest: Manifest
 
     @classmethod
-    def of(cls, site: Site, manifest: Manifest, names: Sequence[str] | None, shape: tuple[int, int]) -> RunStatement:
-        """The statement of a site, whose samples have these columns and this shape."""
+    def of(cls, site: Site) -> RunStatement:
+        """The statement of a site, whose samples are read."""
+        table = read_samples(site.data)
+        names, shape = table.feature_names, (int(table.source.shape[0]), int(table.source.shape[1]))
+        manifest = Manifest.of(site, shape[1], names, shape[0])
         sections = [
             ("The run", _run(site)),
             ("The data of this site", _data(site, names, shape)),
@@ -61,11 +64,12 @@ class RunStatement:
             ("Limits", _limits(site)),
             ("What is kept", _kept(site)),
         ]
-        return cls(f"What {site.name} would send in the run {site.run!r}", sections, manifest.digest)
+        return cls(f"What {site.name} would send in the run {site.run!r}", sections, manifest)
 
     @property
     def _how_to_approve(self) -> str:
-        return f'eigenmesh site approve site.toml --digest {self.digest[:DIGEST_WORDS]} --name "first and last name"'
+        digest = self.manifest.digest[:DIGEST_WORDS]
+        return f'eigenmesh site approve site.toml --digest {digest} --name "first and last name"'
 
     @property
     def text(self) -> str:
@@ -73,7 +77,11 @@ class RunStatement:
         lines = [self.title, "=" * len(self.title), ""]
         for heading, rows in self.sections:
             lines += [heading, "-" * len(heading), *(f"{subject}: {words}" for subject, words in rows), ""]
-        lines += [f"Digest of what all sites agree on: {self.digest}", f"To approve: {self._how_to_approve}", ""]
+        lines += [
+            f"Digest of what all sites agree on: {self.manifest.digest}",
+            f"To approve: {self._how_to_approve}",
+            "",
+        ]
         lines.append(f"Written by eigenmesh {__version__}. Name, date, signature: ______________________________")
         return "\n".join(lines) + "\n"
 
@@ -87,7 +95,7 @@ class RunStatement:
         return Template(STATIC.joinpath("statement.html").read_text(encoding="utf-8")).substitute(
             title=escape(self.title),
             sections="\n".join(parts),
-            digest=self.digest,
+            digest=self.manifest.digest,
             approve=escape(self._how_to_approve),
             version=escape(__version__),
         )

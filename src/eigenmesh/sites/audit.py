@@ -21,11 +21,9 @@ import logging
 import math
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -44,7 +42,21 @@ if TYPE_CHECKING:
 
 START, DATA, ROTATED, SIGNED = "START", "DATA", "ROTATED", "SIGNED"
 # What the line that starts a run says of it, the same in all starts of one run.
-FACTS = {"site": str, "run": str, "n_features": int, "n_samples": int, "privacy": str, "partition": str}
+FACTS: dict[str, type] = {
+    "site": str,
+    "run": str,
+    "n_features": int,
+    "n_samples": int,
+    "privacy": str,
+    "partition": str,
+}
+# Fields of the lines of each kind, with their types; all other kinds are messages.
+FIELDS: dict[str, dict[str, type]] = {
+    START: FACTS,
+    ROTATED: {"file": str, "deleted": list},
+    SIGNED: {"public_key": str, "signature": str, "before": str},
+}
+MESSAGE = {"to": str, "sha256": str, **dict.fromkeys(("bytes", "frame_bytes", "round", "epoch", "again"), int)}
 # In the first line, in the place of the hash of a line before it.
 NO_LINE = "0" * 64
 # A line has a few hundred bytes; a longer one was not written by eigenmesh.
@@ -84,17 +96,10 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
     try:
         entry = json.loads(line)
         dt.datetime.fromisoformat(entry["at"])
-        if entry["kind"] == ROTATED:
-            valid = isinstance(entry["file"], str) and isinstance(entry["deleted"], list)
-        elif entry["kind"] == SIGNED:
-            valid = all(isinstance(entry[name], str) for name in ("public_key", "signature", "before"))
-        elif entry["kind"] == START:
-            valid = all(isinstance(entry[name], kind) for name, kind in FACTS.items())
-        else:
-            numbers = [entry[key] for key in ("bytes", "frame_bytes", "round", "epoch", "again")]
-            numbers += [size for shape in entry["shapes"] for size in shape]
-            valid = all(isinstance(number, int) for number in numbers) and len(entry["sha256"]) == 64
-            valid = valid and isinstance(entry["to"], str) and isinstance(entry["kind"], str)
+        fields = FIELDS.get(entry["kind"], MESSAGE)
+        valid = all(isinstance(entry[name], kind) for name, kind in fields.items())
+        if fields is MESSAGE:
+            valid = valid and all(isinstance(size, int) for shape in entry["shapes"] for size in shape)
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return entry if valid else None
@@ -143,26 +148,33 @@ class AuditWriter:
     ) -> None:
         self._keyring: CertificateKeyring | None = None
         self.path, self.failure, self._max_bytes = path, "", max_bytes
-        self._file = self._size = -1
-        self.messages = self.bytes = 0
+        self._file = -1
+        self._size = self.messages = 0
         self._lock, self._unsynced = threading.Lock(), False
-        start = {"kind": START, "site": site, "run": run, "n_features": n_features, "n_samples": n_samples}
-        self._start = _fields({**start, "privacy": privacy, "partition": partition, "pid": os.getpid()})
+        facts = site, run, n_features, n_samples, privacy, partition
+        self._start = {"kind": START, **dict(zip(FACTS, facts, strict=True)), "pid": os.getpid()}
         with ExitStack() as undo:
             undo.callback(self.close)
             with file_errors(f"cannot write {path}", "choose another out.folder"):
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 torn, rotated = is_torn(path), self._open()
-            self._append([*rotated, self._start], b"\n" if torn else b"")
+            if torn:
+                self._write(b"\n")
+            self._append(*rotated, self._start)
             undo.pop_all()
         self._keyring = keyring
 
     def record(self, sent: Sent) -> None:
-        # Only the round and the hash differ from message to message, and they need no quoting. The rest is cached.
-        rest = _message_fields(*sent[:3], *sent[4:8], sent.again)
-        self._write(f'{rest},"round":{sent.round},"sha256":"{sent.sha256}"')
-        self.messages += 1
-        self.bytes += sent.bytes
+        """Write the line of a message; in a new file, if this one is full then."""
+        facts = {"to" if name == "neighbour" else name: value for name, value in sent._asdict().items()}
+        with self._lock:
+            self._append(facts)
+            self.messages += 1
+            if self._max_bytes is not None and self._size >= self._max_bytes:
+                try:
+                    self._rotate()
+                except (OSError, ValueError) as error:
+                    raise self._failed(getattr(error, "strerror", None) or str(error)) from error
 
     def close(self) -> None:
         """Sign the last line, flush to the disk and close. May be called more than once."""
@@ -170,8 +182,7 @@ class AuditWriter:
             if self._keyring is not None and not self.failure:
                 with suppress(UnreadableFileError), self._lock:
                     signature = self._keyring.sign(_signed_bytes(self._before))
-                    facts = {"public_key": self._keyring.public_key, "signature": signature}
-                    self._append([_fields({"kind": SIGNED, **facts})])
+                    self._append({"kind": SIGNED, "public_key": self._keyring.public_key, "signature": signature})
             self.sync()
         with self._lock:
             if self._file >= 0:
@@ -184,8 +195,8 @@ class AuditWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open(self) -> list[str]:
-        """Open the file for appending. If it continues another file, return the line that it must begin with."""
+    def _open(self) -> list[dict[str, Any]]:
+        """Open the file for appending. If it continues another file, return the entry that it must begin with."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
         self._file = os.open(self.path, flags, 0o600)
         # Lines written by two processes at once would break the chain.
@@ -200,7 +211,7 @@ class AuditWriter:
         for path in dropped:
             path.unlink()
         facts = {"file": last.name, "file_bytes": last.stat().st_size, "deleted": [path.name for path in dropped]}
-        return [_fields({"kind": ROTATED, **facts})]
+        return [{"kind": ROTATED, **facts}]
 
     def _older(self) -> list[Path]:
         return sorted(self.path.parent.glob(f"{self.path.stem}-*{self.path.suffix}"))
@@ -214,38 +225,26 @@ class AuditWriter:
         number = 1 + (int(older[-1].stem.rpartition("-")[2]) if older else 0)
         os.rename(self.path, self.path.with_stem(f"{self.path.stem}-{number:06d}"))
         sync_folder(self.path.parent)
-        self._append([*self._open(), self._start])
+        self._append(*self._open(), self._start)
 
-    def _write(self, fields: str) -> None:
-        with self._lock:
-            self._append([fields])
-            if self._max_bytes is not None and self._size >= self._max_bytes:
-                try:
-                    self._rotate()
-                except (OSError, ValueError) as error:
-                    self._raise(getattr(error, "strerror", None) or str(error))
-
-    def _append(self, lines: list[str], end_of_torn: bytes = b"") -> None:
-        for fields in lines:
-            line = _line(f'{fields},"before":"{self._before}"')
-            data = end_of_torn + line + b"\n"
-            end_of_torn = b""
-            if self.failure or self._file < 0:
-                self._raise("it is closed")
-            try:
-                # Stop after an incomplete line: a line written after it would be unreadable, too.
-                if os.write(self._file, data) < len(data):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            except OSError as error:
-                self._raise(error.strerror or str(error))
+    def _append(self, *entries: dict[str, Any]) -> None:
+        for entry in entries:
+            at = dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
+            line = json.dumps({"at": at, **entry, "before": self._before}, separators=(",", ":")).encode()
+            self._write(line + b"\n")
             self._before = hash_of(line)
-            self._size += len(data)
-            self._unsynced = True
 
-    def _raise(self, reason: str) -> None:
-        self._fail(reason)
-        # Without the path, because this message is also sent to other sites.
-        raise UnreadableFileError(f"the audit cannot be written: {self.failure}")
+    def _write(self, data: bytes) -> None:
+        if self.failure or self._file < 0:
+            raise self._failed("it is closed")
+        try:
+            # Stop after an incomplete line: a line written after it would be unreadable, too.
+            if os.write(self._file, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise self._failed(error.strerror or str(error)) from error
+        self._size += len(data)
+        self._unsynced = True
 
     def sync(self) -> None:
         """Flush to the disk what was written since the last call. Call it about every second."""
@@ -263,37 +262,19 @@ class AuditWriter:
         except OSError as error:
             # EINVAL: the path is a device, which has nothing to flush.
             if error.errno != errno.EINVAL:
-                self._fail(error.strerror or str(error))
+                self._failed(error.strerror or str(error))
 
-    def _fail(self, reason: str) -> None:
+    def _failed(self, reason: str) -> UnreadableFileError:
+        """Keep the first reason why the file is incomplete. The error is without the path: other sites see it."""
         if not self.failure:
             self.failure = reason
             logger.error("the audit file %s is incomplete: %s", self.path, reason)
-
-
-def _line(fields: str) -> bytes:
-    second, rest = divmod(time.time_ns(), 10**9)
-    return f'{{"at":"{_date(second)}.{rest // 1000:06d}+00:00",{fields}}}'.encode()
-
-
-@lru_cache(maxsize=1)
-def _date(second: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-
-
-@lru_cache(maxsize=64)
-def _message_fields(*values: Any) -> str:
-    names = ("to", "kind", "epoch", "shapes", "dtypes", "bytes", "frame_bytes", "again")
-    return _fields(dict(zip(names, values, strict=True)))
+        return UnreadableFileError(f"the audit cannot be written: {self.failure}")
 
 
 def _signed_bytes(before: str) -> bytes:
     """What the site's key signs: the hash of the line before."""
     return f"eigenmesh audit\n{before}".encode()
-
-
-def _fields(content: dict[str, Any]) -> str:
-    return json.dumps(content, separators=(",", ":"))[1:-1]
 
 
 # Totals of an audit file, per run: what was sent to which site, and which shapes of messages could reveal data.

@@ -24,6 +24,7 @@ from eigenmesh.sites.fields import Fields, toml, toml_table
 from eigenmesh.sites.site import (
     FINGERPRINTS,
     INCOMING,
+    LOOPBACK,
     RUN_NAME,
     SCHEDULE,
     Address,
@@ -42,7 +43,6 @@ from eigenmesh.sites.site import (
 from eigenmesh.words import canonical
 
 WHAT = "a network file (eigenmesh site init --example prints one)"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 STATIC = files("eigenmesh.sites").joinpath("static")
 # What ``eigenmesh site init --example`` prints, and what the site.toml of each site is made from.

@@ -121,9 +121,8 @@ class RunSettings:
         """The parameters of the solver that are not its defaults."""
         if self.solver is None:
             return {}
-        usual = type(self.solver)()
-        given = {name: getattr(self.solver, name) for name in SOLVERS[self.solver.name].__dataclass_fields__}
-        return {name: value for name, value in given.items() if value != getattr(usual, name)}
+        usual = vars(SOLVERS[self.solver.name]())
+        return {name: value for name, value in vars(self.solver).items() if value != usual[name]}
 
     def request(self, covariance: str = "auto") -> Request:
         """The request for the fit at a site. Each site chooses how it holds its covariance."""
@@ -154,9 +153,7 @@ def _solver(fields: Fields, name: str) -> Solver | None:
     known = [known.name for known in dataclasses.fields(SOLVERS[name])]
     for key, value in below.content.items():
         if key not in known:
-            if not known:
-                raise InputError(f"{below.line(key)}: {name} has no parameters; remove {key}.")
-            raise UnknownNameError(f"parameter of {name} in {below.line(key)}", key, known)
+            raise UnknownNameError(f"parameter of {name} in {below.line(key)}", key, known or ["none"])
         if not isinstance(value, bool | int | float | str):
             raise below.wrong(key, "must be a number, a string, true or false.")
     try:
@@ -569,7 +566,8 @@ def read_site(path: str | os.PathLike[str]) -> Site:
         data=_data(fields.table("data", required=True)),
         out=_out(fields.table("out")),
         settings=settings,
-        **_metrics(fields),
+        metrics=_metrics(fields),
+        metrics_token=_path(fields, "metrics_token") if "metrics_token" in fields else None,
         fingerprints=read_fingerprints(fields, sites),
         agrees_to_continue=fields.value("agrees_to_continue", FLAG, default=False),
         approve=fields.value("approve", FLAG, default=False),
@@ -587,14 +585,13 @@ def read_tls(fields: Fields) -> TlsFiles:
     return TlsFiles(certificate, key, ca, passphrase)
 
 
-def _metrics(fields: Fields) -> dict[str, Any]:
-    """Where Prometheus finds the numbers of the status, and the file with the token that it has to show."""
+def _metrics(fields: Fields) -> Address | None:
+    """Where Prometheus finds the numbers of the status. On an address that others reach it has to show a token."""
     address = fields.parsed("metrics", Address.parse)
-    token = _path(fields, "metrics_token") if "metrics_token" in fields else None
-    if address is not None and address.host not in LOOPBACK and token is None:
+    if address is not None and address.host not in LOOPBACK and "metrics_token" not in fields:
         why = "anybody who reaches that address could read them"
         raise fields.error("metrics", f'= "{address}" needs a token, because {why}; add metrics_token = "FILE".')
-    return {"metrics": address, "metrics_token": token}
+    return address
 
 
 def read_samples(data: DataFile) -> Table:

@@ -43,7 +43,7 @@ from eigenmesh.atomic_write import NewFile, lock, save_text, sync_folder, write_
 from eigenmesh.data import CrossProducts, Shards
 from eigenmesh.data.cross_products import USUAL_EXPONENT
 from eigenmesh.errors import DataError, InputError, RangeError, UnreadableFileError, file_errors
-from eigenmesh.fitting.matching import common_settings
+from eigenmesh.fitting.matching import common_settings, differences
 from eigenmesh.masking import MIN_SITES, MaskContext, SiteKey, pairwise_masks, sum_of_pairs
 from eigenmesh.sites.authority import load_credentials, read_file
 from eigenmesh.sites.network_file import NetworkFile
@@ -251,28 +251,19 @@ def _read_numbers(path: Path, kind: str, study: Study) -> tuple[Content, np.ndar
 
 def _require_alike(first: SumFile, other: SumFile) -> None:
     """Raise unless two sums have the same columns and were made with the same keys."""
-    for what in ("columns", "n_features", "roster"):
-        ours, theirs = first.header[what], other.header[what]
-        if ours == theirs:
-            continue
-        if what == "roster":
-            names = sorted({*ours, *theirs})
-            which = ", ".join(name for name in names if ours.get(name) != theirs.get(name))
-            why = f"were made with different keys of {which}: all sites need the same keys"
-        else:
-            why = f"have different columns: {_first_difference(ours, theirs)}"
-        raise InputError(f"{first.path} and {other.path} {why}.")
+    ours, theirs = (
+        {"feature_names": one.header["columns"], "n_features": one.header["n_features"]} for one in (first, other)
+    )
+    if found := differences(ours, theirs, f"in {first.path}", f"in {other.path}"):
+        raise InputError(f"the sums have different columns: {'; '.join(found)}.")
+    if which := _other_keys(first.roster, other.roster):
+        why = f"different keys of {which}: all sites need the same keys"
+        raise InputError(f"{first.path} and {other.path} were made with {why}.")
 
 
-def _first_difference(ours: Any, theirs: Any) -> str:
-    if not (isinstance(ours, list) and isinstance(theirs, list)) or len(ours) != len(theirs):
-        return f"{_count(ours)} and {_count(theirs)}"
-    at = next(at for at, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
-    return f"column {at} is {ours[at]!r} and {theirs[at]!r}"
-
-
-def _count(columns: Any) -> str:
-    return f"{len(columns)} names" if isinstance(columns, list) else str(columns or "no names")
+def _other_keys(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+    """The sites that have another key in one roster than in the other."""
+    return ", ".join(name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name))
 
 
 def _require_many(roster: Mapping[str, str], where: str) -> None:
@@ -349,8 +340,7 @@ class SumFolder:
                 self._mask(self._usable(keys, roster), roster, header, words)
             self._forget()
             made = read_sum(self._own_sum, self.study)
-            if made.roster != roster:
-                which = ", ".join(name for name in self.study.sites if made.roster.get(name) != roster.get(name))
+            if which := _other_keys(made.roster, roster):
                 why = "a second sum with the same key would give numbers of a single site away by subtraction"
                 raise InputError(
                     f"{self.site.name} has written its sum, and {keys} has other keys now (of {which}): {why}. If one "
