@@ -75,7 +75,7 @@ def test_descriptors_that_were_kept_back_let_a_result_be_written(tmp_path):
 
 # What the other commands and the other kinds of data need.
 UNNEEDED = (
-    *("sklearn", "pandas", "pyarrow", "matplotlib", "dask", "torch", "mpi4py", "joblib", "prometheus_client"),
+    *("sklearn", "pandas", "pyarrow", "matplotlib", "dask", "torch", "mpi4py", "joblib"),
     *("scipy.stats", "scipy.optimize", "scipy.sparse.linalg", "scipy.sparse.csgraph", "scipy.special"),
     *("eigenmesh.experiments", "eigenmesh.estimator", "eigenmesh.coordinators", "eigenmesh.theory"),
     *("eigenmesh.report.page", "http.client", "urllib.request"),

@@ -13,6 +13,7 @@ pytest.importorskip("cryptography")
 from eigenmesh.errors import InputError
 from eigenmesh.sites import read_network_file, read_site
 from eigenmesh.sites.check import check
+from eigenmesh.sites.network_file import relay_toml
 from eigenmesh.sites.relay import read_relay
 from http_proxies import TINYPROXY, Tinyproxy
 from mesh import RELAY, Mesh, ring
@@ -187,6 +188,17 @@ n_components = 2
     path = tmp_path / "network.toml"
     path.write_text(text)
     return path
+
+
+def test_the_numbers_of_a_relay_are_served_to_those_who_show_its_token(tmp_path):
+    path = tmp_path / "relay.toml"
+    path.write_text(relay_toml(read_network_file(network(tmp_path)), RELAY).replace("# metrics", "metrics"))
+    assert read_relay(path).metrics.address.port == 9400
+    path.write_text(path.read_text().replace("127.0.0.1:9400", "0.0.0.0:9400"))
+    with pytest.raises(InputError, match="needs a token"):
+        read_relay(path)
+    path.write_text('metrics_token = "metrics.token"\n' + path.read_text())
+    assert read_relay(path).metrics.token == tmp_path / "metrics.token"
 
 
 def test_a_link_has_one_relay_and_a_relay_takes_links_without_an_address(tmp_path):

@@ -17,7 +17,9 @@ from eigenmesh.atomic_write import read_secret
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.events import Ended, EventReader, Lost, Members, NeighbourStatus, Record, SiteStatus
 from eigenmesh.sites import read_site
-from eigenmesh.sites.status import Metrics, Reporter, Status, health, read_status, write_status
+from eigenmesh.sites.addresses import Address
+from eigenmesh.sites.metrics import Metrics, gauges_of
+from eigenmesh.sites.status import Reporter, Status, health, read_status, write_status
 from eigenmesh.transports.tls.connection import Supervisor
 from eigenmesh.transports.tls.transport import TransportStatus
 from waiting import LIMIT_S, until
@@ -104,7 +106,7 @@ STORY = [
 
 def test_status_and_metrics_follow_from_the_events():
     status = Status("bergen", "r", "connecting")
-    with closing(Metrics("127.0.0.1", 0, lambda: status)) as metrics:
+    with closing(Metrics(Address("127.0.0.1", 0), lambda: gauges_of(status))) as metrics:
         for event, changes in STORY:
             status = status.after(event)
             assert {name: getattr(status, name) for name in changes} == changes, event
@@ -133,7 +135,7 @@ def test_metrics_with_a_token_are_for_those_who_show_it(tmp_path):
         read_secret(secret)
     secret.chmod(0o600)
     token = read_secret(secret)
-    with closing(Metrics("127.0.0.1", 0, _status, token)) as metrics:
+    with closing(Metrics(Address("127.0.0.1", 0), lambda: gauges_of(_status()), token)) as metrics:
         assert 'eigenmesh_running{run="r",site="bergen"} 1.0' in _served(metrics.port, "s3cret")
         for wrong in ("", "s3cre", "other"):
             with pytest.raises(urllib.error.HTTPError, match="401"):
@@ -147,12 +149,12 @@ def test_metrics_on_an_address_that_others_reach_need_a_token(mesh):
     with pytest.raises(InputError, match="needs a token"):
         read_site(path)
     path.write_text('metrics_token = "metrics.token"\n' + path.read_text())
-    assert read_site(path).metrics.port == 9400
+    assert read_site(path).metrics.address.port == 9400
 
 
 def test_metrics_are_served_on_the_loopback_address_alone():
     status = _status(round=12, residual=0.5, bytes=77, waiting_since=100.0, written=103.0)
-    with closing(Metrics("127.0.0.1", 0, lambda: status)) as metrics:
+    with closing(Metrics(Address("127.0.0.1", 0), lambda: gauges_of(status))) as metrics:
         lines = _served(metrics.port)
         for line in (
             'eigenmesh_round{run="r",site="bergen"} 12.0',
@@ -176,10 +178,10 @@ def test_metrics_are_served_on_the_loopback_address_alone():
 
 def test_a_port_that_is_taken_is_an_error_in_words():
     with (
-        closing(Metrics("127.0.0.1", 0, _status)) as metrics,
+        closing(Metrics(Address("127.0.0.1", 0), list)) as metrics,
         pytest.raises(UnreadableFileError, match=r"metrics at .* use another"),
     ):
-        Metrics("127.0.0.1", metrics.port, _status)
+        Metrics(Address("127.0.0.1", metrics.port), list)
 
 
 def test_a_link_that_is_down_keeps_its_round_trip(mesh):

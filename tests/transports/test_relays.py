@@ -64,6 +64,10 @@ def test_sites_that_only_call_out_exchange_over_a_relay(tmp_path, monkeypatch, a
         until(lambda: not +relay.relay.held, lambda: f"{relay.relay.held} are still held")
         assert relay.relay.joined >= 4
         assert not relay.relay._waiting
+        numbers = {gauge.name: sum(number for _, number in gauge.values) for gauge in relay.relay.gauges()}
+        assert numbers["relay_joined"] == relay.relay.joined
+        assert numbers["relay_passed_bytes"] > 30 * 8
+        assert (numbers["relay_connections"], numbers["relay_pairs"], numbers["relay_refused"]) == (0, 0, 0)
 
 
 @pytest.mark.slow

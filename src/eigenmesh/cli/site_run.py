@@ -110,13 +110,15 @@ def relay(file: RelayPath) -> None:
     - `eigenmesh site relay mesh/relay/relay.toml`
     """
     import_extra("cryptography", "peers", "eigenmesh site relay")
+    from eigenmesh.sites.metrics import served
     from eigenmesh.sites.relay import Relay, read_relay
     from eigenmesh.transports.tls.connection import new_loop
 
     described = read_relay(file)
     service, messages = Relay(described), Messages.of()
     links = f"{len(described.links)} links of {len(described.sites)} sites"
-    with _logging(logging.StreamHandler()), signals_interrupt(), suppress(KeyboardInterrupt):
+    numbers = served(described.metrics, service.gauges)
+    with _logging(logging.StreamHandler()), signals_interrupt(), numbers, suppress(KeyboardInterrupt):
         messages.print(f"{described.name} listens at {described.listen} for {links}.")
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(service.serve())

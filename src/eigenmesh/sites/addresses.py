@@ -7,6 +7,7 @@ import re
 import urllib.parse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from eigenmesh.errors import InputError
 from eigenmesh.sites.fields import Fields, toml_table
@@ -14,6 +15,8 @@ from eigenmesh.sites.fields import Fields, toml_table
 # "ca" is the folder of the certificate authority, next to the folders of the sites.
 RESERVED = ("ca",)
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
+# Hosts that only this computer reaches.
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # Of a table [[relay]] in a site.toml.
 RELAY_FIELDS = ("name", "address", "links")
 
@@ -45,6 +48,25 @@ class Address:
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class MetricsFile:
+    """Where Prometheus finds the numbers, and the file with the token that it has to show."""
+
+    address: Address
+    token: Path | None
+
+    @classmethod
+    def read(cls, fields: Fields) -> MetricsFile | None:
+        """What a site.toml or relay.toml says of it. On an address that others reach a token is needed."""
+        address, token = fields.parsed("metrics", Address.parse), fields.path_of("metrics_token")
+        if address is None:
+            return None
+        if address.host not in LOOPBACK and token is None:
+            why = "anybody who reaches that address could read them"
+            raise fields.error("metrics", f'= "{address}" needs a token, because {why}; add metrics_token = "FILE".')
+        return cls(address, token)
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,14 @@ class Fields:
         """What ``parse`` makes of a string. None if it is missing."""
         return self.checked(key, parse, self.text(key)) if key in self else None
 
+    def required_path(self, key: str) -> Path:
+        """A path, relative to the folder of this file."""
+        return self.path.parent / Path(self.text(key)).expanduser()
+
+    def path_of(self, key: str) -> Path | None:
+        """A path, relative to the folder of this file. None if it is missing."""
+        return self.required_path(key) if key in self else None
+
     def pairs(self, key: str) -> tuple[tuple[str, str], ...]:
         """A list of pairs of strings."""
         return tuple((first, second) for first, second in self.value(key, PAIRS))

@@ -20,11 +20,11 @@ from eigenmesh.graphs.topologies import TWO_WAY
 from eigenmesh.masking import mask_rule
 from eigenmesh.protocol import wire
 from eigenmesh.settings import AT_SITES, named
+from eigenmesh.sites.addresses import LOOPBACK
 from eigenmesh.sites.fields import Fields, toml, toml_table
 from eigenmesh.sites.site import (
     FINGERPRINTS,
     INCOMING,
-    LOOPBACK,
     RUN_NAME,
     SCHEDULE,
     Address,

@@ -13,7 +13,7 @@ import logging
 import os
 import ssl
 from collections import Counter
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 from cryptography import x509
 
 from eigenmesh.errors import InputError
-from eigenmesh.sites.addresses import Address, require_name
+from eigenmesh.sites.addresses import Address, MetricsFile, require_name
 from eigenmesh.sites.authority import RevocationList, load_credentials
 from eigenmesh.sites.fields import Fields
+from eigenmesh.sites.metrics import Gauge
 from eigenmesh.sites.site import FINGERPRINTS, RUN_NAME, TlsFiles, read_fingerprints, read_tls
 from eigenmesh.transports.tls.connection import CONNECT_S, LEAVE_S, Connection, Listener, plain_reason
 from eigenmesh.transports.tls.dialling import (
@@ -76,6 +77,8 @@ class RelayFile:
         Its certificate and key, and the authorities of the sites.
     fingerprints : mapping
         Those of the keys of all sites, or empty.
+    metrics : MetricsFile or None
+        Where Prometheus finds its numbers.
     """
 
     path: Path
@@ -85,6 +88,7 @@ class RelayFile:
     links: frozenset[frozenset[str]]
     tls: TlsFiles
     fingerprints: Mapping[str, str]
+    metrics: MetricsFile | None = None
 
     def most_of(self, name: str) -> int:
         """Most connections of a site at a time; 0 for one that is in no link."""
@@ -94,7 +98,7 @@ class RelayFile:
 def read_relay(path: str | os.PathLike[str]) -> RelayFile:
     """Read and check a relay.toml. What is wrong is an error that names the line, the field and the fix."""
     fields = Fields.read(Path(path), "a relay.toml (eigenmesh site init makes one for each relay of a network)")
-    fields.require_known(["name", "listen", "sites", "links", "tls", FINGERPRINTS])
+    fields.require_known(["name", "listen", "sites", "links", "tls", "metrics", "metrics_token", FINGERPRINTS])
     name, sites, links = fields.text("name"), fields.texts("sites"), fields.pairs("links")
     fields.checked("name", require_name, name)
     if name in sites:
@@ -104,8 +108,8 @@ def read_relay(path: str | os.PathLike[str]) -> RelayFile:
             raise fields.error("links", f"has {' - '.join(link)}, which is not a pair of sites ({', '.join(sites)}).")
     listen = fields.checked("listen", Address.parse, fields.text("listen"))
     tls = read_tls(fields.table("tls", required=True))
-    pairs = frozenset(map(frozenset, links))
-    return RelayFile(fields.path, name, listen, sites, pairs, tls, read_fingerprints(fields, sites))
+    pairs, fingerprints = frozenset(map(frozenset, links)), read_fingerprints(fields, sites)
+    return RelayFile(fields.path, name, listen, sites, pairs, tls, fingerprints, MetricsFile.read(fields))
 
 
 class Meeting(NamedTuple):
@@ -175,7 +179,7 @@ class Relay:
     ----------
     held : how many connections each site has now.
     joined : how many pairs were joined since the start.
-    passed : how many bytes they have sent each other.
+    refused : how many callers with a certificate were refused.
     """
 
     def __init__(self, described: RelayFile) -> None:
@@ -191,7 +195,31 @@ class Relay:
         self._waiting: dict[Meeting, Waiting] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.held: Counter[str] = Counter()
-        self.joined = self.passed = 0
+        self.joined = self.refused = self._passed = 0
+        # Those that are joined now.
+        self._ends: set[RelayedEnd] = set()
+
+    @property
+    def passed(self) -> int:
+        """How many bytes joined sites have sent each other since the start."""
+        # A copy, as another thread may ask.
+        return self._passed + sum(end.passed for end in list(self._ends))
+
+    def gauges(self) -> Iterator[Gauge]:
+        """The numbers of this relay for Prometheus."""
+        own = {"relay": self.described.name}
+        held = [
+            ({**own, "site": name}, self.held[name]) for name in self.described.sites if self.described.most_of(name)
+        ]
+        yield Gauge("relay_connections", "Connections that a site has now.", held)
+        numbers = {
+            "pairs": ("Pairs of sites that are joined now.", len(self._ends) / 2),
+            "joined": ("Pairs that were joined since the start.", self.joined),
+            "passed_bytes": ("Bytes that joined sites have sent each other.", self.passed),
+            "refused": ("Callers with a certificate that were refused.", self.refused),
+        }
+        for name, (words, number) in numbers.items():
+            yield Gauge(f"relay_{name}", words, [(own, number)])
 
     async def serve(self) -> None:
         """Join sites until this task is cancelled."""
@@ -223,6 +251,7 @@ class Relay:
         who = one_line(f"{', '.join(names) or 'no name'} at {address}")
         name, refusal = names[0] if len(names) == 1 else "", self._refusal(connection, names)
         if refusal:
+            self.refused += 1
             logger.warning("refused %s: %s", who, refusal)
             connection.abort(refusal)
             return
@@ -257,6 +286,7 @@ class Relay:
         return ""
 
     def _refuse(self, talk: Talk, who: str, reason: str) -> None:
+        self.refused += 1
         logger.warning("refused %s: %s", who, reason)
         talk.say(REFUSED, reason)
 
@@ -327,6 +357,7 @@ class Relay:
         """Pass on bytes between two ends until one is lost, or both are silent."""
         caller.begin(called)
         called.begin(caller)
+        self._ends |= {caller, called}
         self.joined += 1
         between = f"{meeting.caller} - {meeting.waits}, run {meeting.run}"
         logger.info("%s: joined.", between)
@@ -349,7 +380,8 @@ class Relay:
             for end in (caller, called):
                 if not end.lost.done():
                     end.transport.abort()
-            self.passed += caller.passed + called.passed
+            self._ends -= {caller, called}
+            self._passed += caller.passed + called.passed
             sizes = f"{readable_bytes(caller.passed)} there and {readable_bytes(called.passed)} back"
             logger.info("%s: parted after %.0f s, %s. %s", between, time() - began, sizes, reason)
 

@@ -25,7 +25,15 @@ from eigenmesh.graphs.topologies import require_connected
 from eigenmesh.iteration import FIRST_BLOCK
 from eigenmesh.masking import MIN_SITES
 from eigenmesh.settings import AT_SITES, FLAG, SETTINGS, Allowed, OnLoss, Partition, Request, parse, whole
-from eigenmesh.sites.addresses import Address, ProxyAddress, RelayedLinks, in_order, read_relays, require_name
+from eigenmesh.sites.addresses import (
+    Address,
+    MetricsFile,
+    ProxyAddress,
+    RelayedLinks,
+    in_order,
+    read_relays,
+    require_name,
+)
 from eigenmesh.sites.fields import COLUMNS, NA_VALUES, TEXT, Fields, toml_table
 from eigenmesh.solvers import SOLVERS, BlockKrylov, OneSum, Solver
 
@@ -392,7 +400,6 @@ FIELDS = (
 )
 TLS_FIELDS = ("certificate", "key", "ca")
 PASSPHRASE = "passphrase"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
@@ -442,8 +449,8 @@ class Site:
         Its files.
     settings : RunSettings
         The settings that all sites of the run have in common.
-    metrics, metrics_token : Address or None, Path or None
-        Where Prometheus finds the numbers of the status, and the file with the token that it has to show.
+    metrics : MetricsFile or None
+        Where Prometheus finds the numbers of the status.
     fingerprints : mapping
         Those of the keys of all sites, or empty.
     agrees_to_continue : bool
@@ -472,8 +479,7 @@ class Site:
     data: DataFile
     out: OutFolder
     settings: RunSettings
-    metrics: Address | None = None
-    metrics_token: Path | None = None
+    metrics: MetricsFile | None = None
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     agrees_to_continue: bool = False
     approve: bool = False
@@ -566,8 +572,7 @@ def read_site(path: str | os.PathLike[str]) -> Site:
         data=_data(fields.table("data", required=True)),
         out=_out(fields.table("out")),
         settings=settings,
-        metrics=_metrics(fields),
-        metrics_token=_path(fields, "metrics_token") if "metrics_token" in fields else None,
+        metrics=MetricsFile.read(fields),
         fingerprints=read_fingerprints(fields, sites),
         agrees_to_continue=fields.value("agrees_to_continue", FLAG, default=False),
         approve=fields.value("approve", FLAG, default=False),
@@ -580,18 +585,8 @@ def read_site(path: str | os.PathLike[str]) -> Site:
 def read_tls(fields: Fields) -> TlsFiles:
     """The table ``[tls]`` of a site or a relay."""
     fields.require_known((*TLS_FIELDS, PASSPHRASE))
-    passphrase = _path(fields, PASSPHRASE) if PASSPHRASE in fields else None
-    certificate, key, ca = (_path(fields, name) for name in TLS_FIELDS)
-    return TlsFiles(certificate, key, ca, passphrase)
-
-
-def _metrics(fields: Fields) -> Address | None:
-    """Where Prometheus finds the numbers of the status. On an address that others reach it has to show a token."""
-    address = fields.parsed("metrics", Address.parse)
-    if address is not None and address.host not in LOOPBACK and "metrics_token" not in fields:
-        why = "anybody who reaches that address could read them"
-        raise fields.error("metrics", f'= "{address}" needs a token, because {why}; add metrics_token = "FILE".')
-    return address
+    certificate, key, ca = map(fields.required_path, TLS_FIELDS)
+    return TlsFiles(certificate, key, ca, fields.path_of(PASSPHRASE))
 
 
 def read_samples(data: DataFile) -> Table:
@@ -669,7 +664,7 @@ def _listen(fields: Fields, neighbours: Mapping[str, Address | None]) -> Address
 
 def _out(fields: Fields) -> OutFolder:
     fields.require_known(["folder", "scores", "audit_bytes"])
-    folder = _path(fields, "folder", "out")
+    folder = fields.path_of("folder") or fields.path.parent / "out"
     scores = fields.parsed("scores", lambda name: scores_file(folder / name))
     return OutFolder(
         folder, scores=scores, audit_bytes=fields.value("audit_bytes", whole(LEAST_AUDIT_BYTES), default=None)
@@ -691,13 +686,7 @@ def _data(fields: Fields) -> DataFile:
     names = fields.texts("feature_names") if "feature_names" in fields else None
     fields.checked("feature_names", require_distinct, names or (), "it")
     table = fields.checked("", TableOptions.of, **given)
-    return DataFile(_path(fields, "file"), table, names, fields.setting("covariance", SETTINGS["covariance"]))
-
-
-def _path(fields: Fields, key: str, default: str | None = None) -> Path:
-    """A path, relative to the folder of the file that names it."""
-    named = fields.text(key) if default is None or key in fields else default
-    return fields.path.parent / Path(named).expanduser()
+    return DataFile(fields.required_path("file"), table, names, fields.setting("covariance", SETTINGS["covariance"]))
 
 
 # Conditions before a site takes part: enough samples, pinned keys, and its consent to continue after a loss.

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 import logging
 import math
 import os
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from eigenmesh import events
-from eigenmesh.atomic_write import read_secret, save_json
-from eigenmesh.errors import UnreadableFileError, file_errors, import_extra
+from eigenmesh.atomic_write import save_json
+from eigenmesh.errors import UnreadableFileError, file_errors
 from eigenmesh.events import NeighbourStatus
 from eigenmesh.words import one_line
 
 if TYPE_CHECKING:
-    from wsgiref.simple_server import WSGIServer
-
     from eigenmesh.protocol.membership import Membership
     from eigenmesh.sites.site import Site
     from eigenmesh.transports.tls import TlsTransport
@@ -159,98 +154,6 @@ def health(status: Status, now: float | None = None) -> str:
 
 EVERY_S = 1.0
 LONGEST_PROBLEM = 300
-# Prometheus metrics of a site and of its links: description and value.
-SITE_GAUGES: dict[str, tuple[str, Callable[[Status], float]]] = {
-    "round": ("Exchanges with neighbours so far.", lambda status: status.round),
-    "residual": ("Residual of the last check.", lambda s: s.residual if math.isfinite(s.residual) else math.nan),
-    "sent_bytes": ("Payload that the site has sent.", lambda status: status.bytes),
-    "waiting_seconds": ("How long the current wait for neighbours has lasted.", lambda status: status.waiting_s),
-    "running": ("1 during the run, 0 once it has ended.", lambda status: not status.ended),
-}
-LINK_GAUGES: dict[str, tuple[str, Callable[[NeighbourStatus], float]]] = {
-    "up": ("1 while the link to the neighbour is up.", lambda link: link.connected),
-    "sent_bytes": ("Payload sent to the neighbour.", lambda link: link.bytes_sent),
-    "round_trip_seconds": ("Round trip time to the neighbour.", lambda link: link.round_trip_s or math.nan),
-    "last_heard_timestamp_seconds": ("When the neighbour was last heard.", lambda link: link.last_heard),
-}
-
-
-def _server_at(host: str, port: int, answer: Callable[..., Any]) -> WSGIServer:
-    """A server that answers each request in a thread, logs none, and gives up on callers who send nothing."""
-    # Imported only here: a peer without metrics needs no HTTP.
-    from socketserver import ThreadingMixIn
-    from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
-
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    server = type("_MetricsServer", (ThreadingMixIn, WSGIServer), {"daemon_threads": True, "address_family": family})
-    quiet = {"timeout": 10.0, "log_message": lambda self, *words: None}
-    return make_server(host, port, answer, server, type("_QuietHandler", (WSGIRequestHandler,), quiet))
-
-
-class Metrics:
-    """Serves a status to Prometheus, at ``http://host:port/metrics``.
-
-    Parameters
-    ----------
-    host, port : str, int
-        The address; port 0 takes a free one.
-    status : callable
-        Gives the status at the time of a request.
-    token : str, optional
-        What a caller has to show, as ``Authorization: Bearer TOKEN``.
-    """
-
-    def __init__(self, host: str, port: int, status: Callable[[], Status], token: str = "") -> None:
-        prometheus = import_extra("prometheus_client", "peers", "metrics")
-        self._status, self._gauge = status, import_module("prometheus_client.core").GaugeMetricFamily
-        registry = prometheus.CollectorRegistry()
-        registry.register(self)
-        numbers, expected = prometheus.make_wsgi_app(registry), f"Bearer {token}".encode()
-
-        def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
-            shown = str(environ.get("HTTP_AUTHORIZATION", "")).encode()
-            if token and not hmac.compare_digest(shown, expected):
-                start("401 Unauthorized", [("WWW-Authenticate", "Bearer"), ("Content-Type", "text/plain")])
-                return [b"the token of this site is needed\n"]
-            return numbers(environ, start)
-
-        with file_errors(f"metrics at {host}:{port} cannot be served", "use another address"):
-            self._server = _server_at(host, port, answer)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="eigenmesh-metrics", daemon=True)
-        self._thread.start()
-
-    @classmethod
-    def of(cls, site: Site, status: Callable[[], Status]) -> Metrics | None:
-        """Those of a site, if its site.toml asks for them."""
-        if site.metrics is None:
-            return None
-        token = "" if site.metrics_token is None else read_secret(site.metrics_token)
-        return cls(site.metrics.host, site.metrics.port, status, token)
-
-    @property
-    def port(self) -> int:
-        """The port on which Prometheus finds the numbers."""
-        return int(self._server.server_port)
-
-    def collect(self) -> Iterator[Any]:
-        """The numbers of the status, as the registry of Prometheus asks for them."""
-        status = self._status()
-        for name, (words, value) in SITE_GAUGES.items():
-            gauge = self._gauge(f"eigenmesh_{name}", words, labels=("site", "run"))
-            gauge.add_metric((status.site, status.run), value(status))
-            yield gauge
-        for name, (words, link_value) in LINK_GAUGES.items():
-            gauge = self._gauge(f"eigenmesh_neighbour_{name}", words, labels=("site", "run", "neighbour"))
-            for link in status.neighbours:
-                gauge.add_metric((status.site, status.run, link.name), link_value(link))
-            yield gauge
-
-    def close(self) -> None:
-        """Stop serving. May be called more than once."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join(timeout=5)
-        self._server.server_close()
 
 
 class Reporter:
@@ -289,9 +192,11 @@ class Reporter:
         self._thread = (supervisor or Supervisor()).thread(self._report_regularly, "eigenmesh-status")
 
     def __enter__(self) -> Self:
-        metrics = Metrics.of(self.site, self._now)
-        if metrics is not None:
-            self._stack.callback(metrics.close)
+        if self.site.metrics is not None:
+            # Imported only here: a peer without metrics needs no HTTP.
+            from eigenmesh.sites.metrics import gauges_of, served
+
+            self._stack.enter_context(served(self.site.metrics, lambda: gauges_of(self._now())))
         self.log.listeners.append(self._stack.enter_context(events.JsonlWriter(self.site.out.events, append=True)))
         self._report()
         self._thread.start()
