@@ -18,7 +18,7 @@ from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.events import Ended, EventReader, Lost, Members, NeighbourStatus, Record, SiteStatus
 from eigenmesh.sites import read_site
 from eigenmesh.sites.addresses import Address
-from eigenmesh.sites.metrics import Metrics, gauges_of
+from eigenmesh.sites.prometheus import Metrics, gauges_of
 from eigenmesh.sites.status import Reporter, Status, health, read_status, write_status
 from eigenmesh.transports.tls.connection import Supervisor
 from eigenmesh.transports.tls.transport import TransportStatus

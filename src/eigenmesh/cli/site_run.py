@@ -110,7 +110,7 @@ def relay(file: RelayPath) -> None:
     - `eigenmesh site relay mesh/relay/relay.toml`
     """
     import_extra("cryptography", "peers", "eigenmesh site relay")
-    from eigenmesh.sites.metrics import served
+    from eigenmesh.sites.prometheus import served
     from eigenmesh.sites.relay import Relay, read_relay
     from eigenmesh.transports.tls.connection import new_loop
 

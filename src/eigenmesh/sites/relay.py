@@ -24,7 +24,7 @@ from eigenmesh.errors import InputError
 from eigenmesh.sites.addresses import Address, MetricsFile, require_name
 from eigenmesh.sites.authority import RevocationList, load_credentials
 from eigenmesh.sites.fields import Fields
-from eigenmesh.sites.metrics import Gauge
+from eigenmesh.sites.prometheus import Gauge
 from eigenmesh.sites.site import FINGERPRINTS, RUN_NAME, TlsFiles, read_fingerprints, read_tls
 from eigenmesh.transports.tls.connection import CONNECT_S, LEAVE_S, Connection, Listener, plain_reason
 from eigenmesh.transports.tls.dialling import (

@@ -194,7 +194,7 @@ class Reporter:
     def __enter__(self) -> Self:
         if self.site.metrics is not None:
             # Imported only here: a peer without metrics needs no HTTP.
-            from eigenmesh.sites.metrics import gauges_of, served
+            from eigenmesh.sites.prometheus import gauges_of, served
 
             self._stack.enter_context(served(self.site.metrics, lambda: gauges_of(self._now())))
         self.log.listeners.append(self._stack.enter_context(events.JsonlWriter(self.site.out.events, append=True)))
