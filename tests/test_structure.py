@@ -9,7 +9,6 @@ import structure
 # Classes that one class alone inherits from, each with its reason.
 LONE_BASES = {
     "Asynchronous": "a solver of its own; `Deadlines` is the same one with rounds that close after some time",
-    "Changing": "a network of its own; the planner records what it would send",
     "OfAStream": "the rows of the table that are parameters of `StreamingPCA`, in the one file of settings",
     "OfOneFit": "the same for `DecentralizedPCA`",
     "SequentialPower": "a solver of its own; the distributed one mixes where this one averages",

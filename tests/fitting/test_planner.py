@@ -15,7 +15,6 @@ from eigenmesh.data import RandomSplit, Shards, load
 from eigenmesh.data.datasets import gaussian, geometric_spectrum, paper_spectrum, power_law_spectrum
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting import NodeData, Request, Workload, choose_method, fit, plan, prepare, quick_forecast
-from eigenmesh.fitting.networks import Prices, RecordingNetwork
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import BlockKrylov, DeEPCA, FastPCA, OneSum, TrackedSubspace
 from eigenmesh.transports import run_threads
@@ -211,37 +210,15 @@ def test_an_all_reduce_is_a_candidate_where_the_engine_has_one():
             assert not isinstance(choose_method(workload._replace(has_all_reduce=False), Costs())[1], AllReduce)
 
 
-@pytest.mark.parametrize("averaging", AVERAGINGS.values(), ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("topology", TOPOLOGIES)
-@pytest.mark.parametrize("n_nodes", [1, 2, 12])
-def test_calls_are_priced_as_a_network_counts_them(averaging, topology, n_nodes):
-    weights = graphs.metropolis(graphs.topology(topology, n_nodes))
-    network, recording = Stacked(weights, averaging()), RecordingNetwork(weights, averaging())
-    block, few = np.ones((n_nodes, 6, 3)), np.ones((n_nodes, 2))
-    for each in (network, recording):
-        each.mean(block)
-        each.common_mean(few)
-        each.maximum(few)
-        each.common_mean_and_maximum(block, few)
-        each.mix(block, few)
-        each.lazy_mix(block)
-        if each.decides:
-            each.decided_mean_and_maximum(block, few, 16, lambda mean, errors: np.zeros(4), 4)
-    price = Prices(weights, network.average, Costs()).of(recording.calls)
-    sent = network.traffic
-    assert (price.rounds, price.messages, price.bytes) == (sent.rounds, sent.messages, sent.bytes)
-    assert recording.traffic.rounds == sent.rounds
-
-
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_no_averaging_sends_fewer_bytes_than_the_one_that_is_taken(topology):
     weights = graphs.metropolis(graphs.topology(topology, 20))
-    recording = RecordingNetwork(weights, Tree())
-    recording.common_mean_and_maximum(np.ones((20, 50, 8)), np.ones((20, 8)))
-    recording.maximum(np.ones((20, 8)))
     sent = {}
     for name, kind in AVERAGINGS.items():
-        sent[name] = Prices(weights, kind().prepare(weights), Costs()).of(recording.calls).bytes
+        network = Stacked(weights, kind())
+        network.common_mean_and_maximum(np.ones((20, 50, 8)), np.ones((20, 8)))
+        network.maximum(np.ones((20, 8)))
+        sent[name] = network.traffic.bytes
     del sent["allreduce"]  # not over links
     assert sent[name_of(choose_method(Workload(weights, 50, 3), Costs())[1])] == min(sent.values())
 

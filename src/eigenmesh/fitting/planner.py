@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, cast
 
 import numpy as np
-from scipy import sparse
 
-from eigenmesh import arrays as ea
-from eigenmesh.arrays import ITEM_BYTES
-from eigenmesh.averaging import AllReduce, Average, Averaging, IntegerAverage, Integers, PushSumAverage, Tree, name_of
-from eigenmesh.data import HOST, Covariance, CovarianceKind, Formed, Moments, Partition, Scatter, Shards
+from eigenmesh.arrays import ITEM_BYTES, Array
+from eigenmesh.averaging import AllReduce, Averaging, Integers, LinearRound, Tree, name_of
+from eigenmesh.data import HOST, Formed, Moments, Shards
 from eigenmesh.errors import DataError, EigenmeshError
-from eigenmesh.events import EventLog, Planned, Record, on_record
-from eigenmesh.fitting import networks as net
+from eigenmesh.events import Planned
 from eigenmesh.fitting.fit import SHARED_ROWS, fit
-from eigenmesh.fitting.networks import NetworkCall, Price, Prices, RecordingChanging, RecordingNetwork
+from eigenmesh.fitting.networks import network_over, words_for
 from eigenmesh.fitting.node_data import ColumnData, NodeData
 from eigenmesh.fitting.pooled import takes_one_sum, words_of_sum
-from eigenmesh.fitting.prepare import Decision, Prepared, Workload, decide, goes_with, prepare
+from eigenmesh.fitting.prepare import Prepared, Workload, decide, goes_with, prepare
 from eigenmesh.graphs import NetworkSequence, Weights, metropolis
 from eigenmesh.graphs.changing import tree_rounds
-from eigenmesh.graphs.topologies import complete
+from eigenmesh.graphs.topologies import star
 from eigenmesh.iteration import Result, StopReason
-from eigenmesh.networks import Network, Traffic
+from eigenmesh.masking import KEY_BYTES
+from eigenmesh.networks import Meter, Network, Traffic
 from eigenmesh.settings import Costs, Request
 from eigenmesh.solvers import LARGEST_FEATURES, BlockKrylov, FastPCA, OneSum, Solver, TrackedSubspace
 from eigenmesh.words import html_paragraphs, html_table, readable_bytes
@@ -105,7 +104,7 @@ class Plan:
         return f"<div>{html_paragraphs([chosen])}{table}{html_paragraphs([self.rehearsed_on])}</div>"
 
 
-# A fit of a small copy of the problem, to record the network calls that the real one will make.
+# A fit of a small copy of the problem, on the network itself, which counts what is sent.
 
 
 # Rows of the copy: USUAL_ROWS; more if they are short, up to USUAL_NUMBERS numbers; at most MOST_NUMBERS numbers.
@@ -118,88 +117,114 @@ FEWEST_DIRECTIONS, DIRECTIONS_PER_COLUMN, SPARE_COLUMNS = 64, 3, 5
 PRODUCTS = 4
 
 
-@dataclass(frozen=True)
-class Rehearsed:
-    """Network calls of one solver: iterations, checks and certificates.
+class StandInMeter(Meter):
+    """Counts arrays that stand for larger ones: ``stands_for`` maps rows r here to rows d in the real problem."""
 
-    ``closing`` is the number of calls after the last check. They do not count towards the budget of rounds. ``set_up``
-    are the calls before, if they are not those of the rehearsal.
-    """
+    def __init__(self, stands_for: dict[int, int]) -> None:
+        super().__init__()
+        self._stands_for = stands_for
 
-    solver: Solver
-    calls: list[NetworkCall]
-    closing: int
-    result: Result
-    set_up: list[NetworkCall] | None = None
+    def size(self, array: Array) -> tuple[int, int]:
+        """Matrices and bytes of the real problem."""
+        matrices, size = super().size(array)
+        rows = array.shape[1]
+        return matrices, size if rows not in self._stands_for else size // rows * self._stands_for[rows]
+
+
+class Sent(NamedTuple):
+    """What a network has sent: its traffic, and the bytes of the busiest node in each round, summed over rounds."""
+
+    traffic: Traffic
+    busiest_bytes: float
+
+    def __add__(self, other: Sent) -> Sent:  # type: ignore[override]
+        return Sent(self.traffic + other.traffic, self.busiest_bytes + other.busiest_bytes)
+
+    @classmethod
+    def over(cls, network: Network, exchanges: Counter[tuple[LinearRound, int]]) -> Sent:
+        """So far, with its ``exchanges`` over links. What else was sent had the rounds of averages."""
+        over_links = sum(times * exchange.messages * size for (exchange, size), times in exchanges.items())
+        busiest = sum(times * exchange.in_turn * size for (exchange, size), times in exchanges.items())
+        share = network.average.in_turn / max(1, network.average.messages)
+        return cls(network.traffic.copy(), busiest + share * (network.traffic.bytes - over_links))
 
 
 @dataclass(frozen=True, eq=False)
-class Rehearsal:
-    """A small copy of the problem, solved on a single node.
+class Rehearsed:
+    """A fit of a copy with one solver and one averaging.
 
     Attributes
     ----------
-    set_up : list of NetworkCall
-        Calls that compute the moments.
-    samples : Shards
-        The rows of the copy, at their nodes.
-    made_up : bool
-        True if the copy consists of random numbers, because this process has too few samples.
+    sent : Sent
+        By the whole fit, from the moments to the certificate.
     """
 
     prepared: Prepared
-    set_up: list[NetworkCall]
-    rehearsed: Rehearsed
-    samples: Partition
-    made_up: bool
+    result: Result
+    sent: Sent
 
 
 @dataclass(frozen=True, eq=False)
-class _Recorded(NodeData):
-    """Samples on networks that record their calls; ``known`` moments are not computed again."""
+class Copy:
+    """Some samples for every node; ``made_up`` if they are random numbers, because this process has too few."""
 
-    networks: list[RecordingNetwork | RecordingChanging] = field(default_factory=list)
-    known: Moments | None = None
+    data: NodeData
+    made_up: bool = False
 
-    def _network(self, averaging: Averaging) -> Network:
-        self.networks.append(net.recording(self.weights, averaging))
-        return self.networks[-1]
+    def fit(self, request: Request, solver: Solver, averaging: Averaging) -> Rehearsed:
+        """Fit the copy, on the network itself."""
+        shards = self.data.shards
+        n_samples = sum(block.n_rows for block in shards.blocks)
+        # A fixed seed, so that the same data always have the same plan; what masks and counting take is added later.
+        alone = replace(
+            request,
+            n_components=request.components(n_samples, shards.n_features),
+            at_most=False,
+            solver=solver,
+            averaging=averaging,
+            device=None,
+            covariance=None,
+            seed=0,
+            privacy="open",
+            min_samples=0,
+        )
+        return _rehearsed(prepare(alone, self.data))
 
-    def _moments(
-        self, shards: Partition, network: Network, request: Request, scatters: Sequence[Scatter | None]
-    ) -> Moments:
-        return self.known or super()._moments(shards, network, request, scatters)
+    def centred(self, moments: Moments) -> Iterator[tuple[int, np.ndarray]]:
+        """Pairs of a node and some of its rows, prepared so that their products add up to ``C_i``."""
+        blocks = self.data.shards.blocks
+        centring = moments.centring(len(blocks))
+        for node, block in enumerate(blocks):
+            yield from ((node, ready) for _, ready in centring.chunks(block))
 
 
 def rehearse(
     request: Request, data: NodeData, solver: Solver, averaging: Averaging, most_rows: int | None = None
-) -> Rehearsal:
-    """Solve a copy of the problem with a few thousand rows of all nodes in this process, as a single node.
-
-    ``most_rows`` limits the rows further.
-    """
+) -> tuple[Copy, Rehearsed]:
+    """A copy with a few thousand rows of all nodes, fitted. ``most_rows`` limits the rows further."""
     shards, wanted = data.shards, request.n_components
     k = wanted if isinstance(wanted, int) else 1
     d, rows = shards.n_features, _rows_to_copy(shards.n_features, k)
     if most_rows is not None:
         rows = min(rows, max(4 * k, most_rows))
-    # A fixed seed, so that the same data always have the same plan.
-    alone = replace(request, averaging=Tree(), solver=solver, device=None, covariance=None, seed=0)
-    if isinstance(averaging, Integers):
-        # Integers make other calls than a tree. A single node needs no masks.
-        alone = replace(alone, averaging=averaging, privacy="open")
-    samples = shards.thinned(rows)
-    copy = _Recorded(_pooled(samples), metropolis(complete(1)))
-    try:
-        if data.transport is None or copy.shards.blocks[0].n_rows > k:
-            return _rehearse(alone, copy, samples)
-    except DataError:
-        # Columns of the copy may be constant or empty although those of the whole are not.
-        if data.transport is None:
-            return _rehearse_with_all_moments(alone, data, copy, samples)
-    random = np.random.default_rng(0).standard_normal((min(rows, max(2 * k, FEWEST_ROWS)), d))
-    samples = Shards.from_list([random / np.sqrt(np.arange(1.0, d + 1))])
-    return _rehearse(alone, replace(copy, shards=samples, networks=[]), samples, made_up=True)
+    own = [block.read(slice(None)) for block in shards.thinned(rows).moved(HOST).blocks]
+    if data.transport is None:
+        copy = Copy(NodeData(Shards.from_list(own), data.weights))
+        try:
+            return copy, copy.fit(request, solver, averaging)
+        except DataError:
+            # Columns of the copy may be constant or empty although those of the whole are not.
+            copy = Copy(NodeData(shards, data.weights))
+            return copy, copy.fit(request, solver, averaging)
+    # The other nodes are assumed to be like this one.
+    n_nodes = data.weights.n_nodes
+    if own[0].shape[0] > max(k, n_nodes):
+        with suppress(DataError):
+            copy = Copy(NodeData(Shards.from_array(own[0], n_nodes), data.weights))
+            return copy, copy.fit(request, solver, averaging)
+    random = np.random.default_rng(0).standard_normal((max(2 * k, 2 * n_nodes, FEWEST_ROWS), d))
+    copy = Copy(NodeData(Shards.from_array(random / np.sqrt(np.arange(1.0, d + 1)), n_nodes), data.weights), True)
+    return copy, copy.fit(request, solver, averaging)
 
 
 def _rows_to_copy(n_features: int, k: int) -> int:
@@ -207,92 +232,85 @@ def _rows_to_copy(n_features: int, k: int) -> int:
     return min(max(USUAL_ROWS, 4 * k, USUAL_NUMBERS // n_features), max(4 * k, MOST_NUMBERS // n_features))
 
 
-def _rehearse(request: Request, copy: _Recorded, samples: Partition, made_up: bool = False) -> Rehearsal:
-    prepared = prepare(request, copy)
-    network = copy.networks[-1]
-    set_up = list(network.calls)
-    return Rehearsal(prepared, set_up, _rehearsed(prepared, network), samples, made_up)
+def _rehearsed(prepared: Prepared) -> Rehearsed:
+    """Run a prepared fit, and keep what it has sent."""
+    # The fit leaves the exchanges of its set-up in the meter, and has counted all of them here.
+    exchanges = prepared.network.meter.exchanges
+    result = fit(prepared).result
+    return Rehearsed(prepared, result, Sent.over(prepared.network, exchanges))
 
 
-def _rehearse_with_all_moments(request: Request, data: NodeData, copy: _Recorded, samples: Partition) -> Rehearsal:
-    """Compute the moments of all samples, which raises the errors of a fit, and use the copy for the rest."""
-    whole = _Recorded(data.shards, data.weights)
-    moments = prepare(replace(request, covariance=CovarianceKind.CHUNKED), whole).moments
-    known = replace(moments, n_samples=copy.shards.blocks[0].n_rows)
-    rehearsal = _rehearse(request, replace(copy, known=known, networks=[]), samples)
-    return replace(rehearsal, set_up=whole.networks[-1].calls)
-
-
-def _pooled(shards: Partition) -> Shards:
-    """The rows of all nodes in this process at one node."""
-    rows = [block.read(slice(None)) for block in shards.moved(HOST).blocks]
-    return Shards.from_list([sparse.csr_array(sparse.vstack(rows)) if shards.is_sparse else np.concatenate(rows)])
-
-
-def _rehearsed(prepared: Prepared, network: RecordingNetwork | RecordingChanging) -> Rehearsed:
-    """Run a prepared fit, and keep its network calls."""
-    before, last_check = len(network.calls), 0
-
-    def note(record: Record) -> None:
-        nonlocal last_check
-        if np.isnan(record.bound):
-            last_check = len(network.calls)
-
-    result = fit(prepared, events=EventLog(on_record(note))).result
-    return Rehearsed(prepared.solver, network.calls[before:], len(network.calls) - last_check, result)
-
-
-def reduced(rehearsal: Rehearsal, weights: Weights | NetworkSequence) -> Formed:
+def reduced(copy: Copy, first: Rehearsed, alike: bool) -> Formed:
     """The covariances of all nodes in their leading directions: (M, r, r) matrices.
 
     With orthonormal Q of shape (d, r) that holds the leading directions of the copy, node i has ``Q^T C_i Q``. A solver
-    takes about as many rounds on these as on the C_i, and far less time.
+    takes about as many rounds on these as on the C_i, and far less time. If the nodes are ``alike``, all have the mean.
     """
-    Q = _leading_directions(rehearsal.prepared.covariance, rehearsal.rehearsed.result.components)
-    matrices = _projected(rehearsal.samples, rehearsal.prepared.moments, Q)
-    # If this process has the samples of one node only, the others are assumed to be like it.
-    return Formed(np.array(np.broadcast_to(matrices, (weights.n_nodes, *matrices.shape[1:]))))
+    moments = first.prepared.moments
+    Q = _leading_directions(copy, moments, first.result.components)
+    matrices = np.zeros((copy.data.weights.n_nodes, Q.shape[1], Q.shape[1]))
+    for node, ready in copy.centred(moments):
+        matrices[node] += (ready @ Q).T @ (ready @ Q)
+    return Formed(np.array(np.broadcast_to(matrices.mean(axis=0), matrices.shape)) if alike else matrices)
 
 
-def rehearse_reduced(
-    rehearsal: Rehearsal, weights: Weights | NetworkSequence, covariance: Formed, solver: Solver, averaging: Averaging
-) -> Rehearsed:
-    """Run the solver itself on reduced covariances and the real network, within the requested budget of rounds."""
-    facts, r = rehearsal.prepared.facts, covariance.n_features
+def rehearse_reduced(first: Rehearsed, covariance: Formed, solver: Solver, averaging: Averaging) -> Rehearsed:
+    """Run the solver itself on reduced covariances, with the set-up of the first fit over the same averaging."""
+    facts, r = first.prepared.facts, covariance.n_features
     d = facts.n_features
     stands_for = {r: d, r * (r + 1) // 2: d * (d + 1) // 2, r + SHARED_ROWS: d + SHARED_ROWS}
-    network = net.recording(weights, averaging, stands_for)
-    network.learn_scales(rehearsal.prepared.moments.diagonal)
+    network = _continued(first, averaging, stands_for)
+    network.learn_scales(np.diagonal(covariance.matrices.mean(axis=0)))
     prepared = replace(
-        rehearsal.prepared,
-        facts=facts._replace(n_nodes=weights.n_nodes, n_features=r, node_names=None),
+        first.prepared,
+        facts=facts._replace(n_features=r),
         solver=solver,
         averaging=averaging,
         network=network,
         covariance=covariance,
-        set_up=Traffic(),
     )
-    return _rehearsed(prepared, network)
+    return _rehearsed(prepared)
 
 
-def of_one_sum(
-    rehearsal: Rehearsal, weights: Weights | NetworkSequence, solver: Solver, averaging: Averaging, costs: Costs
-) -> Rehearsed:
-    """The network calls of one sum, which follow from d and K."""
-    known, d = rehearsal.rehearsed.result, rehearsal.prepared.facts.n_features
+def _continued(first: Rehearsed, averaging: Averaging, stands_for: dict[int, int]) -> Network:
+    """A network that has sent what the set-up of the first fit has, and counts arrays as what they stand for."""
+    network = network_over(first.prepared.weights, None, averaging)
+    network.meter = StandInMeter(stands_for)
+    network.meter.traffic = first.prepared.set_up.copy()
+    network.meter.exchanges = first.prepared.network.meter.exchanges.copy()
+    return network
+
+
+def of_one_sum(first: Rehearsed, solver: Solver, averaging: Averaging, at_once: bool) -> Rehearsed:
+    """What one sum sends, which follows from d and K, so that no covariance is formed.
+
+    ``at_once``: moments and covariance are one sum, and there is no other set-up.
+    """
+    facts, known = first.prepared.facts, first.result
+    d, k, M = facts.n_features, len(known.components), facts.n_nodes
+    network = _continued(first, averaging, {1: d * (d + 1) // 2, 2: k * (d + SHARED_ROWS)})
+    if at_once:
+        network.meter = StandInMeter({1: words_of_sum(d), 2: k * (d + SHARED_ROWS)})
+    if network.integers:
+        network.total(np.zeros((M, 1), np.uint64))
+        network.broadcast(np.zeros((M, 2)))
+    else:
+        network.mean(np.zeros((M, 1)))
     result = replace(known, solver=solver.name, iterations=1, stop_reason=StopReason.CONVERGED)
-    covariance = NetworkCall(averaged=ITEM_BYTES * (d * (d + 1) // 2))
-    average = net.prepared_average(averaging, weights)
-    if not isinstance(average, IntegerAverage):
-        return Rehearsed(solver, [covariance], 0, result)
-    shared = NetworkCall(spread=ITEM_BYTES * len(known.components) * (d + SHARED_ROWS))
-    if rehearsal.prepared.request.missing == "mean" or not takes_one_sum(average, d, costs):
-        return Rehearsed(solver, [covariance, shared], 1, result)
-    whole = NetworkCall(averaged=ITEM_BYTES * words_of_sum(d))
-    return Rehearsed(solver, [whole, shared], 1, result, set_up=[])
+    return Rehearsed(
+        replace(first.prepared, solver=solver, averaging=averaging), result, Sent.over(network, network.meter.exchanges)
+    )
 
 
-def _leading_directions(covariance: Covariance, components: np.ndarray) -> np.ndarray:
+def key_exchange(weights: Weights | NetworkSequence, averaging: Averaging) -> Sent:
+    """What nodes send to agree on masks, if the transport provides none."""
+    network, M = network_over(weights, None, averaging), weights.n_nodes
+    network.meter = StandInMeter({1: M * words_for(KEY_BYTES)})
+    network.maximum(np.zeros((M, 1)))
+    return Sent.over(network, network.meter.exchanges)
+
+
+def _leading_directions(copy: Copy, moments: Moments, components: np.ndarray) -> np.ndarray:
     """Orthonormal basis (d, r) of the leading eigenvectors, by a few products from a random start."""
     k, d = components.shape
     r = min(d, max(FEWEST_DIRECTIONS, DIRECTIONS_PER_COLUMN * (k + SPARE_COLUMNS)))
@@ -300,20 +318,10 @@ def _leading_directions(covariance: Covariance, components: np.ndarray) -> np.nd
         return np.eye(d)
     block = np.random.default_rng(0).standard_normal((d, r))
     for _ in range(PRODUCTS):
-        basis = covariance.place(np.linalg.qr(block)[0][np.newaxis])
-        block = ea.to_numpy(covariance.apply(basis))[0]
+        basis, block = np.linalg.qr(block)[0], np.zeros((d, r))
+        for _, ready in copy.centred(moments):
+            block += ready.T @ (ready @ basis)
     return np.asarray(np.linalg.qr(np.hstack([components.T, block[:, k:]]))[0])
-
-
-def _projected(samples: Partition, moments: Moments, Q: np.ndarray) -> np.ndarray:
-    """``Q^T C_i Q`` of the nodes in this process: (nodes, r, r)."""
-    centring = moments.centring(len(samples.blocks))
-    matrices = np.zeros((len(samples.blocks), Q.shape[1], Q.shape[1]))
-    for matrix, block in zip(matrices, samples.blocks, strict=True):
-        for _, ready in centring.chunks(block):
-            part = ready @ Q
-            matrix += part.T @ part
-    return matrices
 
 
 # A quick forecast uses all samples if they have at most FEW_NUMBERS numbers, else at most MOST_SHARE of them.
@@ -323,28 +331,25 @@ FEW_NUMBERS, MOST_SHARE = 2**20, 0.5
 def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None = None) -> Plan:
     """Forecast rounds, bytes, memory and time of every solver with every averaging, and which one a fit uses.
 
-    It first solves a few thousand samples, without messages. With a transport all nodes must call it together: they
-    count their samples, and each forecasts from its own. All choose the same method. ``report`` is called with a few
-    words on each step.
+    It first fits a few thousand samples on the simulated network. With a transport all nodes must call it together:
+    they count their samples, and each forecasts from its own. All choose the same method. ``report`` is called with a
+    few words on each step.
     """
-    decision = decide(request, data)
-    solver, averaging, workload = decision.solver, decision.averaging, decision.workload
-    forecaster, runs = _rehearse_all(request, data, decision, _others(solver, workload), report or (lambda words: None))
-    averagings = {name_of(each): each for each in (*workload.averagings(), averaging)}
-    pairs = [(run, name, each) for run in runs for name, each in averagings.items() if goes_with(run.solver, each)]
-    lines = [forecaster.forecast(*pair) for pair in pairs]
-    best = next(line for line in lines if (line.solver, line.averaging) == (solver.name, name_of(averaging)))
-    lines.sort(key=lambda line: (line.seconds, line.bytes))
+    forecaster = _Forecaster(request, data, report or (lambda words: None))
+    workload, chosen = forecaster.workload, forecaster.decision.averaging
+    averagings = {name_of(each): each for each in (*workload.averagings(), chosen)}
+    solvers = _others(forecaster.decision.solver, workload)
+    lines = {name: forecaster.lines(solvers, each) for name, each in averagings.items()}
+    best = next(line for line in lines[name_of(chosen)] if line.solver == forecaster.decision.solver.name)
     return Plan(
-        tuple(lines),
+        tuple(sorted((line for each in lines.values() for line in each), key=lambda line: (line.seconds, line.bytes))),
         best,
-        _reason(best, request, next(run for run in runs if run.solver.name == best.solver))
-        + forecaster.about_a_tree(best),
-        _rehearsed_on(forecaster.rehearsal, data),
+        _reason(best, request, forecaster.sums_at_once(chosen)) + forecaster.about_a_tree(best),
+        forecaster.rehearsed_on,
         request.costs,
         request.max_rounds,
-        decision.size.n_samples or data.count(request.masked)[0].n_samples or 0,
-        decision.n_components,
+        forecaster.decision.size.n_samples or data.count(request.masked)[0].n_samples or 0,
+        forecaster.decision.n_components,
     )
 
 
@@ -355,12 +360,10 @@ def quick_forecast(request: Request, data: NodeData) -> Forecast:
     """
     n_samples = sum(block.n_rows for block in data.shards.blocks)
     few = n_samples * data.shards.n_features <= FEW_NUMBERS
-    decision = decide(request, data)
-    solver, averaging = decision.solver, decision.averaging
-    others = [] if isinstance(solver, BlockKrylov) else [solver]
     most_rows = n_samples if few else math.ceil(MOST_SHARE * n_samples)
-    forecaster, runs = _rehearse_all(request, data, decision, others, lambda words: None, most_rows)
-    return forecaster.forecast(runs[-1], name_of(averaging), averaging)
+    forecaster = _Forecaster(request, data, lambda words: None, most_rows)
+    solver, averaging = forecaster.decision.solver, forecaster.decision.averaging
+    return forecaster.lines([] if isinstance(solver, BlockKrylov) else [solver], averaging)[-1]
 
 
 def planned(request: Request, data: NodeData) -> Planned | None:
@@ -372,36 +375,6 @@ def planned(request: Request, data: NodeData) -> Planned | None:
         line = quick_forecast(request, data)
         return Planned(line.rounds, line.bytes, line.seconds, request.costs.latency_s)
     return None
-
-
-def _rehearse_all(
-    request: Request,
-    data: NodeData,
-    decision: Decision,
-    others: Sequence[Solver],
-    report: Callable[[str], Any],
-    most_rows: int | None = None,
-) -> tuple[_Forecaster, list[Rehearsed]]:
-    """Rehearse block Krylov on a copy of some samples, then the other solvers in its leading directions."""
-    solver, averaging, workload = decision.solver, decision.averaging, decision.workload
-    first = solver if isinstance(solver, BlockKrylov) else BlockKrylov()
-    report(f"rehearsing {first.name}")
-    # One sum needs no count: then K may be too large for the samples.
-    is_counted = decision.size.n_samples is not None or not (request.at_most or request.n_components is None)
-    asked = replace(request, n_components=decision.n_components, at_most=not is_counted)
-    rehearsal = rehearse(asked, data, first, averaging, most_rows)
-    counted = Traffic() if decision.counting is None else decision.counting.traffic
-    runs = [rehearsal.rehearsed]
-    if others:
-        small = reduced(rehearsal, data.weights)
-        for other in others:
-            report(f"rehearsing {other.name}")
-            able = averaging if goes_with(other, averaging) else Tree()
-            if isinstance(other, OneSum) and isinstance(able, Tree | AllReduce | Integers):
-                runs.append(of_one_sum(rehearsal, data.weights, other, able, request.costs))
-            else:
-                runs.append(rehearse_reduced(rehearsal, data.weights, small, other, able))
-    return _Forecaster(request, data, workload, rehearsal, counted), runs
 
 
 def _others(chosen: Solver, workload: Workload) -> list[Solver]:
@@ -420,58 +393,99 @@ def _others(chosen: Solver, workload: Workload) -> list[Solver]:
 
 
 class _Forecaster:
-    """Makes all forecasts of one problem."""
+    """Makes all forecasts of one problem.
+
+    Parameters
+    ----------
+    request, data : Request, NodeData
+        The problem.
+    report : callable
+        Called with a few words on each step.
+    most_rows : int or None
+        Most rows of a copy, if that is less than usual.
+    """
 
     def __init__(
-        self, request: Request, data: NodeData, workload: Workload, rehearsal: Rehearsal, counted: Traffic
+        self, request: Request, data: NodeData, report: Callable[[str], Any], most_rows: int | None = None
     ) -> None:
-        self.request, self.data, self.workload, self.rehearsal = request, data, workload, rehearsal
-        # Traffic of counting the samples, if K depends on them; keys for masks are exchanged before the first sum.
-        self.counted = counted
-        keys = [net.key_exchange(workload.weights.n_nodes)] if workload.masked and counted == Traffic() else []
-        self.keys = keys
+        self.request, self.data, self.report, self.most_rows = request, data, report, most_rows
+        self.decision = decision = decide(request, data)
+        self.workload = decision.workload
+        # One sum needs no count: then K may be too large for the samples.
+        is_counted = decision.size.n_samples is not None or not (request.at_most or request.n_components is None)
+        self.asked = replace(request, n_components=decision.n_components, at_most=not is_counted)
         # Nodes work in parallel, so the largest one determines the time.
         self.rows = max(block.n_rows for block in data.shards.blocks)
+        self.rehearsed_on = ""
 
-    def forecast(self, run: Rehearsed, name: str, averaging: Averaging) -> Forecast:
-        """One line: the network calls of the rehearsal, priced for this averaging."""
-        solver, price = run.solver, self._price(run, net.prepared_average(averaging, self.workload.weights))
-        seconds = self._seconds(run, price)
-        memory, shows = self._memory(solver), solver.traits.sums_covariances
-        return Forecast(solver.name, name, price.rounds, price.messages, price.bytes, memory, seconds, shows)
+    @property
+    def first(self) -> BlockKrylov:
+        """The solver that is rehearsed on the copy itself."""
+        solver = self.decision.solver
+        return solver if isinstance(solver, BlockKrylov) else BlockKrylov()
 
-    def _price(self, run: Rehearsed, average: Average) -> Price:
-        costs = self.request.costs
-        prices = Prices(self.workload.weights, average, costs)
-        set_up = self.rehearsal.set_up if run.set_up is None else run.set_up
-        budgeted = len(run.calls) - run.closing
-        run_price = prices.of(run.calls[:budgeted])
-        if not run.result.converged or run_price.rounds > self.request.max_rounds:
-            return Price(math.inf, math.inf, math.inf, math.inf)
-        rounds, counted = self.counted.rounds, self.counted
-        counting = Price(rounds, counted.messages, counted.bytes, rounds * costs.latency_s)
-        return counting + prices.over_tree().of([*self.keys, *set_up]) + run_price + prices.of(run.calls[budgeted:])
+    def lines(self, others: Sequence[Solver], averaging: Averaging) -> list[Forecast]:
+        """Forecasts with one averaging: of block Krylov on a copy, then of other solvers in its leading directions."""
+        self.report(f"rehearsing {self.first.name}")
+        copy, first = rehearse(self.asked, self.data, self.first, averaging, self.most_rows)
+        self.rehearsed_on = _rehearsed_on(copy, self.data)
+        before = self._before(averaging)
+        lines, able = [self._forecast(first, before)], [other for other in others if goes_with(other, averaging)]
+        if able:
+            small = reduced(copy, first, alike=self.data.transport is not None)
+        for other in able:
+            self.report(f"rehearsing {other.name}")
+            if isinstance(other, OneSum) and isinstance(averaging, Tree | AllReduce | Integers):
+                run = of_one_sum(first, other, averaging, self.sums_at_once(averaging))
+            else:
+                run = rehearse_reduced(first, small, other, averaging)
+            lines.append(self._forecast(run, before))
+        return lines
+
+    def sums_at_once(self, averaging: Averaging) -> bool:
+        """Whether one sum of integers has both moments and covariance."""
+        if not isinstance(averaging, Integers) or self.request.missing == "mean":
+            return False
+        average = averaging.prepare(cast(Weights, self.workload.weights))
+        return takes_one_sum(average, self.workload.n_features, self.request.costs)
+
+    def _before(self, averaging: Averaging) -> Sent:
+        """What is sent before the fit: the count of samples, if K depends on it, or keys for masks."""
+        counting = self.decision.counting
+        if counting is not None:
+            return Sent(counting.traffic, 0.0)
+        return key_exchange(self.workload.weights, averaging) if self.workload.masked else Sent(Traffic(), 0.0)
+
+    def _forecast(self, run: Rehearsed, before: Sent) -> Forecast:
+        """One line: what a rehearsal has sent, and the arithmetic of the whole problem."""
+        solver, costs, (traffic, busiest_bytes) = run.prepared.solver, self.request.costs, before + run.sent
+        seconds = traffic.rounds * costs.latency_s + busiest_bytes / costs.bandwidth_bytes_s
+        seconds += self._flops(solver, run.result.iterations) / costs.flops_s
+        sent: tuple[float, float, float] = traffic.rounds, traffic.messages, traffic.bytes
+        if not run.result.converged:
+            sent, seconds = (math.inf, math.inf, math.inf), math.inf
+        averaging, shows = name_of(run.prepared.averaging), solver.traits.sums_covariances
+        return Forecast(solver.name, averaging, *sent, self._memory(solver), seconds, shows)
 
     def about_a_tree(self, best: Forecast) -> str:
         """Whether a network without a tree would be faster with one, in words."""
-        sequence = self.workload.weights
+        sequence, costs = self.workload.weights, self.request.costs
         if isinstance(sequence, Weights):
             return ""
         up_and_down = tree_rounds(sequence)
         if not math.isfinite(up_and_down):
             return " The links that keep coming back do not form a tree."
-        links = 2 * (sequence.n_nodes - 1)
-        tree = PushSumAverage(math.ceil(up_and_down), links, math.ceil(up_and_down), 0.0)
-        run = self.rehearsal.rehearsed
-        price = self._price(run, tree)
-        seconds = self._seconds(run, price)
+        # Over a star an average takes two rounds, in which M messages follow each other. Here it is one a round.
+        M, waits = sequence.n_nodes, math.ceil(up_and_down)
+        _, run = rehearse(self.asked, replace(self.data, weights=metropolis(star(M))), self.first, Tree())
+        rounds, in_turn = run.sent.traffic.rounds / 2 * waits, run.sent.busiest_bytes / M * waits
+        seconds = rounds * costs.latency_s + in_turn / costs.bandwidth_bytes_s
+        seconds += self._flops(self.first, run.result.iterations) / costs.flops_s
         wins = "less: set up such links if you can" if seconds < best.seconds else "not less"
-        over, takes = "a tree whose messages are sent again until they arrive", f"{price.rounds:.0f} rounds"
-        return f" Over {over} {run.solver.name} would take about {takes} and {seconds:.2g} s, which is {wins}."
-
-    def _seconds(self, run: Rehearsed, price: Price) -> float:
-        """Communication plus arithmetic."""
-        return price.seconds + self._flops(run.solver, run.result.iterations) / self.request.costs.flops_s
+        over = "a tree whose messages are sent again until they arrive"
+        return (
+            f" Over {over} {self.first.name} would take about {rounds:.0f} rounds and {seconds:.2g} s, which is {wins}."
+        )
 
     def _memory(self, solver: Solver) -> float:
         """Bytes at one node: its covariance, stored as a fit would, and the state of the solver."""
@@ -488,7 +502,7 @@ class _Forecaster:
         return min(formed, direct) + products * 2.0 * solver.kept_numbers(k, d) * columns
 
 
-def _reason(best: Forecast, request: Request, run: Rehearsed) -> str:
+def _reason(best: Forecast, request: Request, at_once: bool) -> str:
     costs, method = request.costs, f"{best.solver} with {best.averaging} averaging"
     speed = f"at {costs.latency_s * 1e3:g} ms per round and {costs.bandwidth_bytes_s * 8 / 1e6:g} Mbit/s"
     if request.solver is not None and request.averaging is not None:
@@ -505,15 +519,15 @@ def _reason(best: Forecast, request: Request, run: Rehearsed) -> str:
     elif request.solver is None:
         words += " One sum of the covariance is not considered: it would show more."
     if request.masked and best.shows_covariances:
-        by = "two sums, of the moments and of covariances about the mean" if run.set_up is None else "one sum for all"
+        by = "one sum for all" if at_once else "two sums, of the moments and of covariances about the mean"
         words += f" It is {by}, and all nodes learn the pooled covariance."
     if best.memory_bytes > costs.memory_bytes:
         words += f" It needs {best.memory_bytes:.2g} bytes of memory, more than the {costs.memory_bytes:.2g} allowed."
     return words
 
 
-def _rehearsed_on(rehearsal: Rehearsal, data: NodeData) -> str:
-    rows = rehearsal.prepared.moments.n_samples
-    if rehearsal.made_up:
+def _rehearsed_on(copy: Copy, data: NodeData) -> str:
+    rows = sum(block.n_rows for block in copy.data.shards.blocks)
+    if copy.made_up:
         return f"{rows:,} made-up samples, because this node has too few"
     return f"{rows:,} samples of {'all nodes' if data.transport is None else 'this node only'}"
