@@ -330,7 +330,7 @@ class TestHowItIsHeld:
         assert self.problem(da.from_array(wide, chunks=(20, 9000))).covariance.kind is CovarianceKind.MATRIX_FREE
 
     def test_more_than_memory_is_read_anew(self, monkeypatch):
-        monkeypatch.setattr("eigenmesh.data.COPY_BYTES", 100_000)
+        monkeypatch.setattr("eigenmesh.coordinators.dask.KEPT_BYTES", 100_000)
         reads = []
 
         def read(block_info=None):

@@ -51,7 +51,7 @@ def test_cells_are_read_by_rows_with_their_names(cells, counts, monkeypatch):
 
 
 def test_a_fit_that_reads_pieces_is_that_of_the_matrix(cells, counts, monkeypatch):
-    monkeypatch.setattr(sparse_covariance, "FILE_COPY_BYTES", 0)
+    monkeypatch.setattr(sparse_covariance, "HELD_BYTES", 0)
     source, weights = read_table(cells).source, np.arange(90) % 4
     for block in (as_source(source), Shards.from_array(source, 3).blocks[0]):
         assert not block.in_memory
@@ -69,7 +69,7 @@ def test_products_of_pieces_are_those_of_the_whole(cells, counts, monkeypatch):
     moments = pooled_moments(shards, network)
     X = np.random.default_rng(1).standard_normal((3, 12, 5))
     held = build_covariance(shards, moments)
-    monkeypatch.setattr(sparse_covariance, "FILE_COPY_BYTES", 0)
+    monkeypatch.setattr(sparse_covariance, "HELD_BYTES", 0)
     monkeypatch.setattr("eigenmesh.data.block.chunk_bytes", lambda device: 700)
     read = build_covariance(shards, moments)
     assert not any(isinstance(rows, Block) for rows in held.matrices)

@@ -208,7 +208,7 @@ def test_one_pass_gives_moments_and_covariances(exact_network, monkeypatch, mean
     shards = Shards.from_list(cut(X))
     shards = shards.weighted(weights) if weighted else shards
     chunks = Block.chunks
-    monkeypatch.setattr(Block, "chunks", lambda block, n_bytes=None, made_dense=True: chunks(block, 96, made_dense))
+    monkeypatch.setattr(Block, "chunks", lambda block, *args, **kwargs: chunks(block, 96, out=kwargs.get("out")))
     scatters = [Scatter(shards, position) for position in range(4)]
     found = pooled_moments(shards, exact_network(4), scale=scale, scatters=scatters)
     kinds = [CovarianceKind.FORMED] * 4

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from eigenmesh import DecentralizedPCA, graphs
-from eigenmesh.data import CovarianceKind, MatrixFree, Shards, Source, as_source, build_covariance
+from eigenmesh.data import CovarianceKind, Shards, Source, as_source, build_covariance
 from eigenmesh.data import pooled_moments as moments_of
 from eigenmesh.data.source import HOST, MatrixSource, Place
 from eigenmesh.errors import DataError
@@ -126,17 +126,6 @@ def test_matrices_of_float32_samples_are_summed_in_float64():
     matrix = build_covariance(shards, moments, kind=CovarianceKind.FORMED, xp=place.xp, device="cpu").matrices[0]
     exact = np.cov(X.astype("float64").T)
     assert np.allclose(matrix.numpy(), exact, rtol=1e-12)
-
-
-def test_nodes_of_about_equal_size_are_multiplied_in_one_call_on_a_gpu(X, gpu):
-    place, moments = gpu(10**9), moments_of(shards_of(X, None), network())
-    expected = MatrixFree.of(shards_of(X, None), moments, HOST)
-    stacked = MatrixFree.of(shards_of(X, "cpu"), moments, place)
-    assert stacked.stack.shape == (N_NODES, 34, D)
-    B = np.random.default_rng(1).standard_normal((N_NODES, D, 2))
-    assert np.allclose(stacked.apply(torch.asarray(B)), expected.apply(B), rtol=0, atol=1e-12)
-    uneven = Shards.from_list([MatrixSource(torch.asarray(part)) for part in (X[:150], X[150:160], X[160:])])
-    assert MatrixFree.of(uneven, moments, place).stack is None
 
 
 def test_samples_are_moved_to_a_gpu_once_and_gathered_by_node(X, gpu):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from eigenmesh import graphs, run
-from eigenmesh.data import Centring, Formed, MatrixFree, Place
+from eigenmesh.data import Block, Centring, Formed, MatrixFree, Place, as_source
 from eigenmesh.networks import Stacked
 from eigenmesh.networks.stacked import DENSE_ON_GPU
 from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, OrthogonalIteration, Sanger
@@ -28,6 +28,10 @@ def test_a_run_on_tensors_gives_the_components_of_numpy(solver, device):
     assert np.allclose(result.node_components, expected.node_components, rtol=0, atol=1e-12)
 
 
+def blocks(parts):
+    return tuple(Block(as_source(part)) for part in parts)
+
+
 @needs_gpu
 @pytest.mark.parametrize("n_nodes", [300, DENSE_ON_GPU + 88], ids=["dense", "sparse"])
 def test_many_nodes_with_factors_on_the_gpu(n_nodes):
@@ -35,8 +39,9 @@ def test_many_nodes_with_factors_on_the_gpu(n_nodes):
     rows = [rng.standard_normal((30, 8)) * np.sqrt(VALUES) for _ in range(n_nodes)]
     network = Stacked(graphs.metropolis(graphs.topologies.regular(n_nodes, degree=6, seed=0)))
     centring = Centring(np.zeros(8))
-    expected = run(FastPCA(), MatrixFree(tuple(rows), centring), Stacked(network.weights), 3, max_rounds=100)
-    there = MatrixFree(tuple(torch.asarray(part, device="cuda") for part in rows), centring, Place.named("cuda"))
+    expected = run(FastPCA(), MatrixFree(blocks(rows), centring), Stacked(network.weights), 3, max_rounds=100)
+    on_card = [torch.asarray(part, device="cuda") for part in rows]
+    there = MatrixFree(blocks(on_card), centring, Place.named("cuda"))
     result = run(FastPCA(), there, network, 3, max_rounds=100)
     assert np.allclose(result.node_components, expected.node_components, rtol=0, atol=1e-10)
     assert result.traffic == expected.traffic

@@ -21,8 +21,6 @@ from eigenmesh.solvers import Solver
 
 # Largest ratio of the squared distance between centre and mean to the variance; that factor is lost in precision.
 LARGEST_SHIFT = 100.0
-# A product reads the rows again, which costs about as much as its flops where columns are few.
-PASS_COST = 2.0
 # Bytes of answers that are made, sent and added up in a second.
 ANSWERED_BYTES_S = 2e8
 # A solver that typically needs this many products is refused.
@@ -238,7 +236,7 @@ class AskedData(Data):
         """The requested kind, or the fastest: one large answer, or many small ones that take a request each."""
         first, d, coordinator = self.sites.first, self.sites.n_features, self.sites.coordinator
         asked = request.covariance or (CovarianceKind.FORMED if solver.traits.sums_covariances else None)
-        sizes = data.Sizes(first.rows, d, 1, first.stored * 12 if first.is_sparse else None, 0)
+        sizes = data.Sizes(first.rows, d, 1, first.stored * 12 if first.is_sparse else None)
         if asked is not None:
             return sizes.asked(asked)
         flops_s = request.costs.flops_s
@@ -249,7 +247,7 @@ class AskedData(Data):
         columns, products = solver.columns(n_components, d), solver.traits.expected_products
         # Besides its answer, a site has the whole matrix and one more.
         most = 6 * coordinator.largest_answer
-        chosen = data.choose_by_size(sizes, columns, products, most, PASS_COST, overheads)
+        chosen = data.choose_by_size(sizes, columns, products, most, overheads=overheads)
         return chosen if chosen.kind is CovarianceKind.FORMED else replace(chosen, kind=self._kind(None))
 
     def _kind(self, asked: CovarianceKind | None) -> CovarianceKind:

@@ -18,6 +18,8 @@ from eigenmesh.errors import DataError, InputError, import_extra
 
 # Share of the workers' memory that the samples may take.
 MEMORY_SHARE = 0.3
+# Bytes of samples that are kept without a cluster, in this process.
+KEPT_BYTES = 256 * 2**20
 
 
 class DaskBlocks(Coordinator):
@@ -104,7 +106,7 @@ class DaskBlocks(Coordinator):
         except ValueError:
             client = None
         if client is None:
-            return data.COPY_BYTES, import_extra("dask.system", "dask", "fitting dask data").CPU_COUNT
+            return KEPT_BYTES, import_extra("dask.system", "dask", "fitting dask data").CPU_COUNT
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
         limits = [worker["memory_limit"] or data.MEMORY_BYTES for worker in workers]
         return int(MEMORY_SHARE * sum(limits)), max(1, sum(worker["nthreads"] for worker in workers))

@@ -3,13 +3,11 @@
 from eigenmesh.data import datasets
 from eigenmesh.data.block import Block, MatrixColumns, Table, aligned, table_of
 from eigenmesh.data.choice import (
-    COPY_BYTES,
     MEMORY_BYTES,
     Choice,
     CovarianceKind,
     Overheads,
     Sizes,
-    choose,
     choose_by_size,
     choose_for_each,
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -12,7 +14,7 @@ import scipy.sparse
 
 from eigenmesh.arrays import Array, namespace
 from eigenmesh.data.cures import in_python
-from eigenmesh.data.source import MatrixSource, Samples, Source, as_source, chunk_bytes, require_exact
+from eigenmesh.data.source import CHUNK_BYTES, MatrixSource, Samples, Source, as_source, chunk_bytes, require_exact
 from eigenmesh.data.split import Rows
 from eigenmesh.data.table_options import TableOptions, column_label, listed_columns, row_label
 from eigenmesh.errors import DataError, InputError
@@ -86,6 +88,11 @@ class Block:
     def in_memory(self) -> bool:
         return self.source.in_memory
 
+    @property
+    def at_hand(self) -> bool:
+        """Whether rows are in memory, and each is in one piece."""
+        return self.in_memory and not self.lies_by_columns
+
     @cached_property
     def by_columns(self) -> bool:
         """Whether columns are read much faster than rows; then the source has ``read_columns``."""
@@ -108,10 +115,14 @@ class Block:
         stored, item = self.n_stored, self.dtype.itemsize
         return self.n_rows * self.n_features * item if stored is None else stored * (item + INDEX_BYTES)
 
-    def read(self, rows: Rows) -> Samples:
-        """Some rows of the block, (len(rows), d), in the source's dtype."""
+    def read(self, rows: Rows, out: np.ndarray | None = None) -> Samples:
+        """Some rows of the block, (len(rows), d), in the source's dtype; in ``out`` if they are gathered in memory."""
         rows = _plain_rows(rows, self.n_rows)
-        piece: Samples = self.source.read(self._in_source(rows))
+        source, chosen = self.source, self._in_source(rows)
+        if isinstance(source, MatrixSource) and self.chosen is None:
+            piece: Samples = source.read(chosen, out)
+        else:
+            piece = source.read(chosen)
         piece = piece if self.is_sparse or self.device is not None else np.asarray(piece)
         shape = _count(rows), self.source.shape[1]
         if tuple(piece.shape) != shape:
@@ -146,12 +157,25 @@ class Block:
         at = self.rows.start + row if isinstance(self.rows, slice) else int(self.rows[row])
         return None if place is None else place(at, column if self.chosen is None else int(self.chosen[column]))
 
+    @property
+    def lies_by_columns(self) -> bool:
+        return bool(getattr(self.source, "lies_by_columns", False))
+
     def gathered(self) -> Block:
         """The same rows as one contiguous tensor, if they are scattered over a tensor."""
         if self.device is None or isinstance(self.rows, slice):
             return self
         gathered = MatrixSource(self.source.read(self.rows), self.source.feature_names)
         return replace(self, source=gathered, rows=slice(None))
+
+    def held(self) -> Block:
+        """The same rows at hand; others are copied in their own dtype, and made dense."""
+        if self.at_hand:
+            return self
+        held = np.empty(self.shape, self.dtype)
+        for rows, columns, piece in self.pieces():
+            held[rows, columns] = piece.toarray() if self.is_sparse else piece
+        return Block(MatrixSource(held, self.feature_names, self.place), weights=self.weights)
 
     def thinned(self, n_rows: int) -> Block:
         """``n_rows`` of these rows, evenly spread and without weights; all of them if there are no more."""
@@ -177,16 +201,21 @@ class Block:
             return np.repeat(own, np.diff(piece.indptr))
         return namespace(piece).asarray(own[:, np.newaxis], device=piece.device)
 
-    def chunks(self, n_bytes: int | None = None, made_dense: bool = True) -> Iterator[tuple[int, Samples]]:
-        """Pairs (first row, piece) that cover the block's rows in order.
-
-        A piece takes at most n_bytes as dense float64 or, without ``made_dense``, as it is stored.
-        """
-        n_bytes = n_bytes or chunk_bytes(self.device)
+    def rows_at_once(self, n_bytes: int, made_dense: bool = True) -> int:
+        """Rows of a piece that takes at most n_bytes as dense float64 or, without ``made_dense``, as it is stored."""
         entries = self.n_rows * self.n_features if made_dense or self.n_stored is None else 2 * self.n_stored
-        step = max(1, n_bytes * self.n_rows // (8 * max(1, entries)))
+        return min(self.n_rows, max(1, n_bytes * self.n_rows // (8 * max(1, entries))))
+
+    def chunks(
+        self, n_bytes: int | None = None, made_dense: bool = True, out: np.ndarray | None = None
+    ) -> Iterator[tuple[int, Samples]]:
+        """Pairs (first row, piece) that cover the block's rows in order; a piece takes at most n_bytes.
+
+        Rows that are gathered in memory are written to ``out``, if given: such a piece is valid until the next one.
+        """
+        step = max(1, self.rows_at_once(n_bytes or chunk_bytes(self.device), made_dense))
         for start in range(0, self.n_rows, step):
-            yield start, self.read(slice(start, start + step))
+            yield start, self.read(slice(start, start + step), out)
 
     def column_chunks(self, n_bytes: int | None = None) -> Iterator[tuple[slice, Samples]]:
         """Pairs (columns, piece) that cover the columns in order; a piece takes at most n_bytes for all rows."""
@@ -278,6 +307,28 @@ def position_of(piece: Samples, at: int) -> tuple[int, int]:
         row, column = divmod(at, piece.shape[1])
         return row, column
     return int(np.searchsorted(piece.indptr, at, side="right")) - 1, int(piece.indices[at])
+
+
+# Memory that is not in use.
+_FREE: list[np.ndarray] = []
+
+
+@contextmanager
+def lent(shape: tuple[int, int]) -> Iterator[np.ndarray]:
+    """Memory for an array of float64, which is used again and again.
+
+    New pages of the system take longer than gathering rows.
+    """
+    n, memory = math.prod(shape), np.empty(0)
+    with suppress(IndexError):
+        memory = _FREE.pop()
+    if len(memory) < n:
+        memory = np.empty(n)
+    try:
+        yield memory[:n].reshape(shape)
+    finally:
+        if memory.nbytes <= 2 * CHUNK_BYTES:
+            _FREE.append(memory)
 
 
 def _count(rows: Rows) -> int:

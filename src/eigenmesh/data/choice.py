@@ -6,16 +6,18 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-import numpy as np
-
 from eigenmesh.data.block import INDEX_BYTES, Block
 from eigenmesh.data.samples import Partition
 from eigenmesh.data.source import CHUNK_BYTES
 from eigenmesh.errors import InputError
 
 MEMORY_BYTES = 2 * 2**30
-# Only small data are copied: a copy doubles the memory, and data in files are probably too large for that.
-COPY_BYTES, FILE_COPY_BYTES = 256 * 2**20, 64 * 2**20
+# Rows of a file, or of an array that is stored column after column, are held in memory if they take no more than this,
+# and are read again for every product if they do.
+HELD_BYTES = 256 * 2**20
+# Time of a product with the rows relative to one with a matrix that has as many multiplications: few rows at a time are
+# multiplied with few columns, after they were gathered and centred.
+PASS_COST = 2.0
 # With a larger share of stored entries, products with dense rows are faster.
 MOST_STORED = 0.08
 # Time per multiplication relative to stored times dense entries: of two stored entries, and of two dense ones.
@@ -61,25 +63,24 @@ class Sizes:
     """Sizes of the data that decide the choice.
 
     n_samples: number of rows; n_matrices: number of covariances if they are formed; sparse_bytes: values and indices as
-    float64 CSR, None if dense; copy_bytes: most that centred copies may take.
+    float64 CSR, None if dense; at_hand: whether rows are in memory, one after the other; held_bytes: most that others
+    may take in memory.
     """
 
     n_samples: int
     n_features: int
     n_matrices: int
     sparse_bytes: int | None = None
-    copy_bytes: int = COPY_BYTES
+    at_hand: bool = True
+    held_bytes: int = HELD_BYTES
 
     @classmethod
     def of(cls, *blocks: Block) -> Sizes:
         """Sizes of the rows of one node, or of several together."""
         n_samples, sparse = sum(block.n_rows for block in blocks), blocks[0].is_sparse
         sparse_bytes = sum((block.n_stored or 0) * (8 + INDEX_BYTES) for block in blocks) if sparse else None
-        copy_bytes = COPY_BYTES if all(block.in_memory for block in blocks) else FILE_COPY_BYTES
-        if any(block.dtype != np.float64 for block in blocks):
-            # A copy in float64 may take many times the memory of the samples, which are converted in chunks instead.
-            copy_bytes = 0
-        return cls(n_samples, blocks[0].n_features, len(blocks), sparse_bytes, copy_bytes)
+        at_hand = all(block.at_hand for block in blocks)
+        return cls(n_samples, blocks[0].n_features, len(blocks), sparse_bytes, at_hand)
 
     @property
     def is_thin(self) -> bool:
@@ -90,6 +91,11 @@ class Sizes:
     def stored_per_row(self) -> float:
         return (self.sparse_bytes or 0) / (8 + INDEX_BYTES) / max(1, self.n_samples)
 
+    @property
+    def may_hold(self) -> bool:
+        """Whether the rows are at hand, or so small that they are read once."""
+        return self.at_hand or self.memory_needed(CovarianceKind.MATRIX_FREE) <= self.held_bytes
+
     def asked(self, kind: CovarianceKind) -> Choice:
         """The kind that the user named."""
         return Choice(kind, self.memory_needed(kind), "as asked for", asked=True)
@@ -97,34 +103,14 @@ class Sizes:
     def memory_needed(self, kind: CovarianceKind) -> int:
         """Peak bytes that a kind takes besides the data."""
         entries = self.n_samples * self.n_features
+        held = 0 if self.at_hand else 8 * entries
         return {
             # Forming needs two more float64 matrices: the sum and the product of one chunk.
             CovarianceKind.FORMED: self.n_features**2 * (8 * self.n_matrices + 16) + 2 * CHUNK_BYTES,
-            CovarianceKind.MATRIX_FREE: 8 * entries + 2 * CHUNK_BYTES,
+            CovarianceKind.MATRIX_FREE: held + 3 * CHUNK_BYTES,
             CovarianceKind.CHUNKED: 3 * CHUNK_BYTES,
             CovarianceKind.SPARSE: entries * 16 if self.sparse_bytes is None else self.sparse_bytes,
         }[kind]
-
-
-def choose(shards: Partition, n_components: int, products: int, memory_bytes: int = MEMORY_BYTES) -> Choice:
-    """The cheapest kind that fits, for ``products`` products with n_components columns each.
-
-    Formed: N_i d^2 flops once and 2 d^2 k per product, d^2 numbers per node. Not formed: 4 N_i d k per product, on
-    centred copies (N_i d numbers) if they are small, else on chunks that are read again each time. Sparse data
-    stay sparse.
-
-    Parameters
-    ----------
-    shards : Shards or FeatureShards
-        Samples of the nodes in this process.
-    n_components : int
-        Columns of a product.
-    products : int
-        Expected number of products.
-    memory_bytes : int
-        Most memory that the covariances may take.
-    """
-    return choose_by_size(Sizes.of(*shards.blocks), n_components, products, memory_bytes)
 
 
 def choose_for_each(shards: Partition, kind: CovarianceKind | None, n_components: int, products: int) -> Choice:
@@ -136,7 +122,7 @@ def choose_for_each(shards: Partition, kind: CovarianceKind | None, n_components
     choices, n_nodes = [], int(shards.n_nodes)
     for block in shards.blocks:
         sizes, limit = Sizes.of(block), MEMORY_BYTES // n_nodes
-        sizes = replace(sizes, copy_bytes=sizes.copy_bytes // n_nodes)
+        sizes = replace(sizes, held_bytes=sizes.held_bytes // n_nodes)
         choices.append(sizes.asked(kind) if kind else choose_by_size(sizes, n_components, products, limit))
     total = sum(choice.bytes for choice in choices)
     return replace(choices[0], bytes=total, each=tuple(choice.kind for choice in choices))
@@ -160,12 +146,28 @@ def choose_by_size(
     n_components: int,
     products: int,
     memory_bytes: int = MEMORY_BYTES,
-    pass_cost: float = 1.0,
+    pass_cost: float = PASS_COST,
     overheads: Overheads = NO_OVERHEADS,
 ) -> Choice:
-    """``choose`` for data of these sizes; a product with the data itself costs pass_cost times its flops.
+    """The cheapest kind that fits, for ``products`` products with n_components columns each.
 
-    ``overheads`` : where asking for a product takes time of its own.
+    Formed: N_i d^2 flops once and 2 d^2 k per product, d^2 numbers per node. Not formed: 4 N_i d k per product, with
+    rows in memory, or with rows that are read again each time. Sparse data stay sparse.
+
+    Parameters
+    ----------
+    sizes : Sizes
+        Sizes of the samples of one node, or of several together.
+    n_components : int
+        Columns of a product.
+    products : int
+        Expected number of products.
+    memory_bytes : int
+        Most memory that the covariances may take.
+    pass_cost : float
+        Time of a product with the rows, relative to its multiplications.
+    overheads : Overheads
+        Where asking for a product takes time of its own.
     """
     if min(n_components, products) < 1:
         raise InputError(f"n_components and products must be at least 1; got {n_components} and {products}.")
@@ -174,19 +176,16 @@ def choose_by_size(
         return _choose_sparse(sizes, n_components, products, memory_bytes, overheads)
     forming = n_samples * d**2 + products * 2 * sizes.n_matrices * d**2 * n_components + overheads.forming
     free = products * (4 * n_samples * d * n_components + overheads.product)
-    copies, matrices = (sizes.memory_needed(kind) for kind in (CovarianceKind.MATRIX_FREE, CovarianceKind.FORMED))
-    may_copy = copies <= min(memory_bytes, sizes.copy_bytes)
-    costs = f"{products} products cost {forming:.1e} flops formed, {free:.1e} from the data"
-    # Reading the data again for every product costs about as much as the product.
-    reads = pass_cost if may_copy else max(pass_cost, 2.0)
-    if forming <= reads * free and matrices <= memory_bytes:
+    matrices, costs = (
+        sizes.memory_needed(CovarianceKind.FORMED),
+        f"{products} products cost {forming:.1e} flops formed, {free:.1e} from the data",
+    )
+    if forming <= pass_cost * free and matrices <= memory_bytes:
         return Choice(CovarianceKind.FORMED, matrices, costs)
-    if forming <= free:
+    if forming <= pass_cost * free:
         costs += f", but the matrices take {_size(matrices)} of {_size(memory_bytes)}"
-    if may_copy:
-        return Choice(CovarianceKind.MATRIX_FREE, copies, costs)
-    reason = f"{costs}; centred copies would take {_size(copies)}, so chunks are read"
-    return Choice(CovarianceKind.CHUNKED, sizes.memory_needed(CovarianceKind.CHUNKED), reason)
+    kind = CovarianceKind.MATRIX_FREE if sizes.may_hold else CovarianceKind.CHUNKED
+    return Choice(kind, sizes.memory_needed(kind), costs if sizes.may_hold else f"{costs}; rows are read in chunks")
 
 
 def _choose_sparse(sizes: Sizes, n_components: int, products: int, memory_bytes: int, overheads: Overheads) -> Choice:

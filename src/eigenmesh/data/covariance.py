@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, ClassVar, Protocol, cast
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -23,10 +22,10 @@ from eigenmesh.arrays import (
     to_numpy,
 )
 from eigenmesh.data.block import INDEX_BYTES, Block
-from eigenmesh.data.choice import FILE_COPY_BYTES, MEMORY_BYTES, CovarianceKind, Sizes, choose
+from eigenmesh.data.choice import HELD_BYTES, CovarianceKind, Sizes, choose_by_size
 from eigenmesh.data.moments import Centring, Moments, Scatter, scaled_mean
 from eigenmesh.data.samples import FeatureShards, Partition
-from eigenmesh.data.source import CHUNK_BYTES, HOST, Place, Samples, chunk_bytes
+from eigenmesh.data.source import CHUNK_BYTES, HOST, Place, Samples
 from eigenmesh.errors import InputError
 
 # The covariance of sparse samples, and helpers of all kinds of covariance.
@@ -71,7 +70,6 @@ class Sparse:
     weights: np.ndarray
     counts: tuple[np.ndarray | None, ...]
     fills: bool = False
-    _views: dict[int, Samples] = field(default_factory=dict, init=False, repr=False)
     kind: ClassVar[CovarianceKind] = CovarianceKind.SPARSE
 
     @classmethod
@@ -80,7 +78,7 @@ class Sparse:
         lazy = cls.reading(shards, moments)
 
         def is_held(block: Block) -> bool:
-            small = (block.n_stored or 0) * STORED_BYTES <= FILE_COPY_BYTES
+            small = (block.n_stored or 0) * STORED_BYTES <= HELD_BYTES
             return block.dtype == np.float64 if block.in_memory else small
 
         held = (lazy._filled(block.read(slice(None))) if is_held(block) else block for block in shards.blocks)
@@ -121,15 +119,6 @@ class Sparse:
 
     def place(self, values: np.ndarray) -> np.ndarray:
         return np.asarray(values, dtype=np.float64)
-
-    def _transposed(self, node: int, matrix: Samples) -> Samples:
-        """``Y_i^T``, a view of the same entries, which takes longer to make than to multiply with few of them."""
-        view = self._views.get(node) if matrix is self.matrices[node] else None
-        if view is None:
-            view = matrix.T
-        if matrix is self.matrices[node]:
-            self._views[node] = view
-        return view
 
     @property
     def rounding_size(self) -> float:
@@ -201,7 +190,7 @@ class Sparse:
             Z -= shift
             if counts is not None:
                 Z *= counts
-            part = self._transposed(node, matrix) @ Z
+            part = matrix.T @ Z
             total = part if total is None else total + part
             sums += Z.sum(axis=0)
         return np.asarray(total), sums
@@ -222,10 +211,6 @@ def squares_beyond(rows: Array, U: np.ndarray) -> float:
     for _ in range(2):
         rest = rest - (rest @ axes) @ axes.mT
     return float(xp.sum(rest * rest))
-
-
-# Largest size of a stack padded with zero rows, relative to the rows of the nodes.
-MOST_PADDING = 1.25
 
 
 class Covariance(Protocol):
@@ -304,51 +289,30 @@ class Formed:
 class MatrixFree:
     """C_i = A_i^T A_i through its factors A_i = sqrt(M/(N-1)) (Y_i - mu) / scale, (N_i, d) each.
 
+    Samples are centred a piece at a time, so that the pieces stay in the cache: one pass over the data per product.
+    Sources that are read by columns need two passes: the first completes ``A_i X``, (N_i, k).
+
     Parameters
     ----------
-    rows : tuple of arrays of shape (N_i, d), or of Block
-        A_i as centred copies; or samples that are read and centred in chunks, one pass over the data per product.
-        Sources that are read by columns need two passes: the first completes ``A_i X``, (N_i, k).
+    rows : tuple of Block
+        Y_i.
     centring : Centring
         The map from samples to A_i.
     where : Place
         Library and device of the products.
-    stack : array of shape (nodes, n, d) or None
-        The copies as one array, padded with zero rows.
+    kind : CovarianceKind
+        Whether the samples are in memory, or are read again for every product.
     """
 
-    rows: tuple[Array | Block, ...]
+    rows: tuple[Block, ...]
     centring: Centring
     where: Place = HOST
-    stack: Array | None = None
+    kind: CovarianceKind = CovarianceKind.MATRIX_FREE
     rounding_size: ClassVar[float] = 0.0
-
-    @classmethod
-    def of(cls, shards: Partition, moments: Moments, place: Place) -> MatrixFree:
-        """Centred copies of each node's rows."""
-        xp, centring = place.xp, moments.centring(shards.n_nodes)
-        counts = [block.n_rows for block in shards.blocks]
-        # On a GPU, nodes with similar numbers of rows are stacked, so that one call multiplies all of them.
-        padded = len(counts) * max(counts)
-        stacks = place.is_gpu and padded <= MOST_PADDING * sum(counts)
-        shapes = [(max(counts) if stacks else count, shards.n_features) for count in counts]
-        stack = xp.zeros((len(counts), *shapes[0]), dtype=xp.float64, device=place.device) if stacks else None
-        copies = []
-        for node, block in enumerate(shards.blocks):
-            rows = xp.empty(shapes[node], dtype=xp.float64, device=place.device) if stack is None else stack[node, ...]
-            for start, chunk in centring.chunks(block, place=place):
-                rows[start : start + chunk.shape[0], :] = chunk
-            copies.append(rows)
-        return cls(tuple(copies), centring, place, stack)
-
-    @property
-    def kind(self) -> CovarianceKind:
-        is_read = isinstance(self.rows[0], Block)
-        return CovarianceKind.CHUNKED if is_read else CovarianceKind.MATRIX_FREE
 
     @property
     def n_features(self) -> int:
-        return int(self.rows[0].shape[1])
+        return self.rows[0].n_features
 
     def place(self, values: np.ndarray) -> Array:
         # Always a copy by rows, because products have other bits if a block is stored by columns.
@@ -356,45 +320,30 @@ class MatrixFree:
 
     def apply(self, X: Array) -> Array:
         """A_i^T (A_i X_i) per node: (nodes, d, k) -> (nodes, d, k)."""
-        if self.stack is not None:
-            return self.stack.mT @ (self.stack @ X)
         nodes, d, k = X.shape
         # Stored by columns, like the blocks of solvers.
         total = namespace(X).zeros((nodes, k, d), dtype=X.dtype, device=X.device).mT
         # Nodes have different numbers of rows, and padding would cost more than this loop.
         for node, rows in enumerate(self.rows):
-            if _by_columns(rows):
+            if rows.by_columns:
                 scores = self._scores(rows, X[node, ...])
                 for columns, piece in self.centring.columns(rows, self.where):
                     total[node, columns, :] = piece.mT @ scores
                 continue
-            for chunk in self._chunks(rows):
+            for _, chunk in self.centring.chunks(rows, place=self.where):
                 add_product(total[node, ...], chunk, chunk @ X[node, ...])
         return total
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
         return np.array([self._trace_beyond(rows, U) for rows in self.rows])
 
-    def _trace_beyond(self, rows: Array | Block, U: np.ndarray) -> float:
-        if not _by_columns(rows):
-            return sum(squares_beyond(chunk, U) for chunk in self._chunks(rows))
+    def _trace_beyond(self, rows: Block, U: np.ndarray) -> float:
+        if not rows.by_columns:
+            return sum(squares_beyond(chunk, U) for _, chunk in self.centring.chunks(rows, place=self.where))
         axes = self.where.put(U)
         scores, xp = self._scores(rows, axes), namespace(axes)
         pieces = self.centring.columns(rows, self.where)
         return sum(float(xp.sum((piece - scores @ axes[columns, :].mT) ** 2)) for columns, piece in pieces)
-
-    def _chunks(self, rows: Array | Block) -> Iterator[Array]:
-        """Prepared rows of a node, a few at a time.
-
-        Copies are cut like samples that are read, so that the pieces stay in the cache and products have the same bits.
-        """
-        if isinstance(rows, Block):
-            for _, chunk in self.centring.chunks(rows, place=self.where):
-                yield chunk
-            return
-        step = max(1, chunk_bytes(rows.device) // (8 * rows.shape[1]))
-        for start in range(0, rows.shape[0], step):
-            yield rows[start : min(start + step, rows.shape[0]), :]
 
     def _scores(self, block: Block, X: Array) -> Array:
         """``A_i X`` of a block that is read by columns: (d, k) -> (n, k)."""
@@ -402,10 +351,6 @@ class MatrixFree:
         for columns, piece in self.centring.columns(block, self.where):
             total = total + piece @ X[columns, :]
         return total
-
-
-def _by_columns(rows: Array | Block) -> bool:
-    return isinstance(rows, Block) and rows.by_columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -492,13 +437,13 @@ def lowered(X: Array) -> Array:
 class Gram:
     """``M A_j A_j^T`` of the nodes in this process, on vectors of mean zero: (nodes, N - 1, k) -> (nodes, N - 1, k).
 
-    parts : the operator of each node, or None if its columns are read in chunks of rows, twice per product; order : of
+    parts : the matrix of each node, or None if its columns are read in chunks of rows, twice per product; order : of
     the columns, as in ``FeatureShards``.
     """
 
     blocks: tuple[Block, ...]
     centrings: tuple[Centring, ...]
-    parts: tuple[Covariance | None, ...]
+    parts: tuple[Formed | None, ...]
     kind: CovarianceKind
     where: Place
     n_nodes: int
@@ -512,7 +457,10 @@ class Gram:
         """From the moments of each node's columns. Each node has its own kind, so bits do not depend on other nodes."""
         centrings = tuple(each.centring(shards.n_nodes) for each in moments)
         triples = zip(shards.blocks, centrings, kinds, strict=True)
-        parts = tuple(_part(block, centring, kind, place) for block, centring, kind in triples)
+        parts = tuple(
+            _formed_gram(block, centring, place) if kind is CovarianceKind.FORMED else None
+            for block, centring, kind in triples
+        )
         return cls(shards.blocks, centrings, parts, kinds[0], place, shards.n_nodes, shards.order)
 
     @property
@@ -566,31 +514,23 @@ class Gram:
         return self.centrings[node].chunks(self.blocks[node], place=self.where)
 
 
-def _part(block: Block, centring: Centring, kind: CovarianceKind, place: Place) -> Covariance | None:
-    """The operator of one node: a matrix (N - 1, N - 1), a copy of its columns, or None for chunks."""
-    if kind is CovarianceKind.CHUNKED:
-        return None
-    xp, n = place.xp, block.n_rows - 1
-    pieces = _columns(block, centring, place)
-    if kind is CovarianceKind.FORMED:
-        matrices = xp.zeros((1, n, n), dtype=xp.float64, device=place.device)
-        add_gram(matrices[0, ...], (piece.mT for _, piece in pieces))
-        return Formed(matrices)
-    factor = xp.empty((n, block.n_features), dtype=xp.float64, device=place.device)
-    for start, piece in pieces:
-        factor[:, start : start + piece.shape[1]] = piece
-    return MatrixFree((factor.mT,), centring, place)
+def _formed_gram(block: Block, centring: Centring, place: Place) -> Formed:
+    """The operator of one node as a matrix (N - 1, N - 1)."""
+    n = block.n_rows - 1
+    matrices = place.xp.zeros((1, n, n), dtype=place.xp.float64, device=place.device)
+    add_gram(matrices[0, ...], (piece.mT for piece in _columns(block, centring, place)))
+    return Formed(matrices)
 
 
-def _columns(block: Block, centring: Centring, place: Place) -> Iterator[tuple[int, Array]]:
-    """Pairs (first column, prepared columns without their mean) of a block in memory."""
+def _columns(block: Block, centring: Centring, place: Place) -> Iterator[Array]:
+    """Prepared columns of a block, without their mean, some at a time."""
     rows = block.read(slice(None))
     rows = rows.tocsc() if block.is_sparse else place.put(rows)
     step = max(1, 4 * CHUNK_BYTES // (8 * block.n_rows))
     for start in range(0, block.n_features, step):
         part = slice(start, start + step)
         piece = centring.part(part).apply(rows[:, part])
-        yield start, lowered(piece if not block.is_sparse else place.put(piece))
+        yield lowered(piece if not block.is_sparse else place.put(piece))
 
 
 # Distances of samples from a model: Hotelling's T2 and the squared prediction error (SPE), with their limits.
@@ -648,11 +588,10 @@ def build_covariance(
     kind: CovarianceKind | None = None,
     n_components: int = 10,
     products: int = 50,
-    memory_bytes: int = MEMORY_BYTES,
     xp: Namespace | None = None,
     device: Any = None,
 ) -> Covariance:
-    """Covariance of the nodes in this process, of the given kind or of the one that ``choose`` picks.
+    """Covariance of the nodes in this process, of the given kind or of the one that ``choose_by_size`` picks.
 
     A sparse covariance works only with NumPy.
 
@@ -664,23 +603,22 @@ def build_covariance(
         Their pooled moments.
     kind : CovarianceKind or None
         How C_i is stored; None to choose.
-    n_components, products, memory_bytes : int
-        For ``choose``.
+    n_components, products : int
+        For ``choose_by_size``.
     xp : namespace or None
         Library of the arrays, NumPy by default.
     device : object or None
         Device of that library.
     """
     place = Place.of(xp, device)
-    kind = kind or choose(shards, n_components, products, memory_bytes).kind
+    kind = kind or choose_by_size(Sizes.of(*shards.blocks), n_components, products).kind
     if kind is CovarianceKind.FORMED:
         return Formed.of(shards, moments, place)
-    if kind is CovarianceKind.MATRIX_FREE:
-        return MatrixFree.of(shards, moments, place)
-    if kind is CovarianceKind.CHUNKED:
-        return MatrixFree(shards.blocks, moments.centring(shards.n_nodes), place)
-    require_numpy(place.xp.empty(0), kind)
-    return Sparse.of(shards, moments)
+    if kind is CovarianceKind.SPARSE:
+        require_numpy(place.xp.empty(0), kind)
+        return Sparse.of(shards, moments)
+    rows = shards.blocks if kind is CovarianceKind.CHUNKED else tuple(block.held() for block in shards.blocks)
+    return MatrixFree(rows, moments.centring(shards.n_nodes), place, kind)
 
 
 def is_one_pass(block: Block, kind: CovarianceKind) -> bool:
@@ -700,21 +638,19 @@ def covariance_of_each(
 
     ``scatters`` : what a pass over the rows of each node has found, if it was made already.
     """
-    build = partial(build_covariance, moments=moments, xp=place.xp, device=place.device)
-    centring, small = moments.centring(shards.n_nodes), shards.n_features <= SMALL_MATRIX
-    if small and scatters and all(scatters):
-        return Formed(np.stack([one.about(centring) for one in scatters if one]))
-    if small and set(kinds) == {CovarianceKind.FORMED}:
-        covariance = build(shards, kind=kinds[0])
-        cancels = covariance.rounding_size > 0
-        return replace(cast(Formed, covariance), rounding_size=_rounding_size(moments) if cancels else 0.0)
+    centring = moments.centring(shards.n_nodes)
     triples = zip(shards.ids, kinds, scatters or [None] * len(kinds), strict=True)
     parts = tuple(
-        Formed(one.about(centring)[np.newaxis]) if one else build(shards.take([node]), kind=kind)
+        Formed(one.about(centring)[np.newaxis])
+        if one
+        else build_covariance(shards.take([node]), moments, kind=kind, xp=place.xp, device=place.device)
         for node, kind, one in triples
     )
-    cancels = any(part.rounding_size > 0 for part in parts)
-    return OneByOne(parts, _rounding_size(moments) if cancels else 0.0)
+    rounding_size = _rounding_size(moments) if any(part.rounding_size > 0 for part in parts) else 0.0
+    matrices = [part.matrices for part in parts if isinstance(part, Formed)]
+    if shards.n_features <= SMALL_MATRIX and len(matrices) == len(parts):
+        return Formed(place.xp.concat(matrices), rounding_size)
+    return OneByOne(parts, rounding_size)
 
 
 def _rounding_size(moments: Moments) -> float:

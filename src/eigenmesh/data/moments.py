@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from eigenmesh.arrays import Array, add_to_triangle, mirror, namespace, subtract_from_triangle, to_numpy
-from eigenmesh.data.block import Block, position_of
+from eigenmesh.data.block import Block, lent, position_of
 from eigenmesh.data.samples import Partition, whole_count, whole_counts
 from eigenmesh.data.source import HOST, Place, Samples, chunk_bytes
 from eigenmesh.errors import DataError, InputError, MissingEntriesError
@@ -68,19 +68,22 @@ class Centring:
         A row of weight w is multiplied by sqrt(w), so that products of prepared rows count it w times. On the CPU all
         chunks are written to the same memory: a chunk is valid until the next one is read.
         """
-        out = None
-        for start, piece in block.chunks(n_bytes or chunk_bytes(place.device)):
-            ready = self._ready(block, start, piece, place, out)
-            # The first chunk is the largest.
-            out = ready if out is None and isinstance(ready, np.ndarray) else out
-            yield start, ready
+        n_bytes = n_bytes or chunk_bytes(place.device)
+        if place != HOST or block.device is not None:
+            for start, piece in block.chunks(n_bytes):
+                yield start, self.prepared(block, start, piece, place)
+            return
+        with lent((block.rows_at_once(n_bytes), block.n_features)) as out:
+            for start, piece in block.chunks(n_bytes, out=out):
+                yield start, self.prepared(block, start, piece, place, out)
 
     def columns(self, block: Block, place: Place = HOST) -> Iterator[tuple[slice, Array]]:
         """Pairs (columns, prepared rows of these columns) that cover a block that is read by columns."""
         for columns, piece in block.column_chunks(chunk_bytes(place.device)):
-            yield columns, self.part(columns)._ready(block, 0, piece, place)
+            yield columns, self.part(columns).prepared(block, 0, piece, place)
 
-    def _ready(self, block: Block, start: int, piece: Samples, place: Place, out: np.ndarray | None = None) -> Array:
+    def prepared(self, block: Block, start: int, piece: Samples, place: Place, out: np.ndarray | None = None) -> Array:
+        """A piece of a block from row ``start`` on, as ``chunks`` yields it."""
         ready = self.apply(piece if scipy.sparse.issparse(piece) else place.put(piece), out)
         weights = block.weights_of(start, ready)
         if weights is not None:
@@ -185,22 +188,21 @@ class Scatter:
             self._add_up(self._centre + s / self._block.count)
 
     def _add_up(self, centre: np.ndarray | None) -> None:
-        d = self._block.n_features
+        block, d = self._block, self._block.n_features
         self._products, sums = np.zeros((d, d)), np.zeros(d, dtype=np.longdouble)
-        centring, out = None if centre is None else Centring(centre), None
-        for start, piece in self._block.chunks():
-            if centring is None:
-                centre = sums_of_rows(piece) / len(piece)
-                centring = Centring(centre)
-            ready = centring.apply(piece, out)
-            out = ready if out is None else out
-            weights = self._block.weights_of(start, ready)
-            own = _by_column(ready, _weighed(ready, weights))
-            # A sum is finite only if all entries are, so only other pieces are searched.
-            if not np.isfinite(own).all() and not np.isfinite(piece).all():
-                raise not_finite(self._shards, self._position, start, piece)
-            sums += own
-            add_to_triangle(self._products, _weighed(ready, weights, 0.5))
+        with lent((block.rows_at_once(chunk_bytes(None)), d)) as out:
+            for start, piece in block.chunks(out=out):
+                if centre is None:
+                    centre = sums_of_rows(piece) / len(piece)
+                ready = Centring(centre).prepared(block, start, piece, HOST, out)
+                own = _by_column(ready, _weighed(ready, block.weights_of(start, ready), 0.5))
+                # A sum is finite only if all entries are, so only other pieces are searched.
+                if not np.isfinite(own).all():
+                    again = block.read(slice(start, start + len(ready)))
+                    if not np.isfinite(again).all():
+                        raise not_finite(self._shards, self._position, start, again)
+                sums += own
+                add_to_triangle(self._products, ready)
         self._centre = np.zeros(d) if centre is None else centre
         self._sums = sums.astype(np.float64)
 

@@ -264,9 +264,11 @@ class NodeData(Data):
             return sizes.asked(kind)
         limits: tuple[Any, ...] = ()
         if place.is_gpu:
-            # On a GPU the only limit for copies is the free memory besides the samples.
-            free = int(FILL_OF_GPU * place.free_bytes()) - self.shards.bytes_at(place)
-            sizes, limits = replace(sizes, copy_bytes=free), (free, GPU_PASS_COST)
+            # On a GPU the only limit for matrices is the free memory besides the samples.
+            moved = self.shards.bytes_at(place)
+            is_there = moved > 0 or self.shards.device is not None
+            sizes = replace(sizes, at_hand=is_there, held_bytes=0)
+            limits = int(FILL_OF_GPU * place.free_bytes()) - moved, GPU_PASS_COST
         return data.choose_by_size(sizes, columns, products, *limits)
 
     def measure(self, network: Network, choice: data.Choice, request: Request) -> Measurement:
@@ -446,8 +448,7 @@ class ColumnData(NodeData):
         if kind is not None:
             return sizes.asked(kind)
         chosen = data.choose_by_size(sizes, columns, products)
-        lazy = not own.blocks[0].in_memory and sizes.memory_needed(data.CovarianceKind.MATRIX_FREE) > sizes.copy_bytes
-        if lazy and chosen.kind is data.CovarianceKind.FORMED:
+        if chosen.kind is data.CovarianceKind.FORMED and not sizes.may_hold:
             # The matrix is formed from columns, but a file is read by rows.
             chosen = replace(chosen, kind=data.CovarianceKind.CHUNKED, reason="the file is read in chunks")
         return chosen
