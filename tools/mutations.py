@@ -26,8 +26,7 @@ from eigenmesh.protocol.membership import Membership
 from eigenmesh.protocol.outbox import Outbox
 from eigenmesh.protocol.peering import Peering
 from eigenmesh.protocol.rounds import Accounts, Rounds
-from eigenmesh.protocol.setup import INSTANCE, LOST, read_statement
-from eigenmesh.protocol.wire import Mark
+from eigenmesh.protocol.setup import Topic, read_statement
 from eigenmesh.rehearsal.world import Disk
 from harness.scenario import draw
 from harness.seeds import BAD, play
@@ -47,30 +46,16 @@ def acknowledge_before_durable() -> list[Change]:
     return [(Outbox, "keep_frame", keep)]
 
 
-def say_before_durable() -> list[Change]:
-    original = Outbox.state
+def _before_durable(part: type, method: str) -> list[Change]:
+    """A method that does at once what should wait for the disk."""
+    original = getattr(part, method)
 
-    def state(self: Outbox, kind: str, content: Any) -> None:
-        original(self, kind, content)
-        while self._unsent:
-            self.spread(self._unsent.popleft()[1])
+    def at_once(self: Any, *values: Any) -> None:
+        outbox = self if isinstance(self, Outbox) else self.outbox
+        with patch.object(outbox, "once_durable", lambda action: action()):
+            original(self, *values)
 
-    return [(Outbox, "state", state)]
-
-
-def farewell_before_durable() -> list[Change]:
-    def keep(self: Outbox, link: Any) -> None:
-        self.append(Mark.DONE, b"", link.name)
-        self.acknowledge_farewell(link)
-
-    return [(Outbox, "keep_farewell", keep)]
-
-
-def last_word_before_durable() -> list[Change]:
-    def at_once(self: Outbox, number: int, action: Callable[[], None]) -> None:
-        action()
-
-    return [(Outbox, "once_durable", at_once)]
+    return [(part, method, at_once)]
 
 
 def leaves_without_a_word() -> list[Change]:
@@ -92,7 +77,7 @@ def unchecked_instances() -> list[Change]:
     original = Membership._is_newer
 
     def is_newer(self: Membership, statement: Any, known: Any) -> bool:
-        return False if statement.kind == INSTANCE else original(self, statement, known)
+        return False if statement.kind == Topic.INSTANCE else original(self, statement, known)
 
     return [(Membership, "_is_newer", is_newer)]
 
@@ -146,7 +131,7 @@ def any_word_on_links() -> list[Change]:
     original = Membership._key
 
     def key(self: Membership, statement: Any) -> Any:
-        if statement.kind == LOST:
+        if statement.kind == Topic.LOST:
             return statement.kind, statement.site, tuple(sorted(statement.content))
         return original(self, statement)
 
@@ -242,9 +227,9 @@ def keys_may_change() -> list[Change]:
 
 MUTATIONS: dict[str, Callable[[], list[Change]]] = {
     "a round is acknowledged before it is on the disk": acknowledge_before_durable,
-    "a statement is said before it is on the disk": say_before_durable,
-    "a farewell is taken before it is on the disk": farewell_before_durable,
-    "a last word is taken before it is on the disk": last_word_before_durable,
+    "a statement is said before it is on the disk": lambda: _before_durable(Outbox, "state"),
+    "a farewell is taken before it is on the disk": lambda: _before_durable(Outbox, "keep_farewell"),
+    "a last word is taken before it is on the disk": lambda: _before_durable(Peering, "_hear_last_word"),
     "a site that cannot resume does not say so": leaves_without_a_word,
     "a site with its result waits for those that have gone": waits_for_those_who_have_gone,
     "an epoch begins before its start is on the disk": start_from_memory,

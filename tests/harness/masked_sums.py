@@ -21,7 +21,7 @@ import numpy as np
 from eigenmesh.masking import pairwise_masks
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.effects import Begin, Compare, Exchange, Keys, Mask, MembersChanged, Sign
-from eigenmesh.protocol.setup import SET_UP
+from eigenmesh.protocol.setup import Stage
 from harness.sums import PRIME, Links, Sum, SumProblem, digest_of, plan, require
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class MaskedSumProblem(SumProblem):
             masks.hear(hashlib.sha256(words.to_bytes(8, "little")).digest())
             total = without_noise(words) % PRIME
             if number == 0:
-                answer = yield Compare(SET_UP, news())
+                answer = yield Compare(Stage.SET_UP, news())
                 if isinstance(answer, MembersChanged):
                     return total, None
         digest = digest_of(lost, total)

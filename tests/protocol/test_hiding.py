@@ -10,7 +10,7 @@ from eigenmesh import protocol as ep
 from eigenmesh.errors import CannotResumeError, FrameError
 from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol import wire
-from eigenmesh.protocol.setup import ENDING, SET_UP, Past, make_statement
+from eigenmesh.protocol.setup import Past, Stage, make_statement
 from eigenmesh.protocol.wire import Kind, array_body
 from eigenmesh.rehearsal.world import SecretKeyring
 
@@ -40,7 +40,7 @@ def shows(name, key, start=1, identity=""):
     ).text
 
 
-def heard(name, position, digest, stage=SET_UP, start=0):
+def heard(name, position, digest, stage=Stage.SET_UP, start=0):
     content = [0, stage, position, digest.hex(), start]
     return make_statement(SecretKeyring(name), bytes(16), "heard", name, content).text
 
@@ -62,7 +62,7 @@ def on_disk(site):
 
 
 def test_the_set_up_ends_once_all_members_have_heard_the_same(masked):
-    assert answers(masked.step(ev.Compare(SET_UP, (START, NEXT)))) == []
+    assert answers(masked.step(ev.Compare(Stage.SET_UP, (START, NEXT)))) == []
     assert masked.machine.waiting_for == ("A", "C")
     masked.hears(1, Kind.STATEMENT, heard("C", 1, NEXT))
     masked.hears(1, Kind.STATEMENT, heard("A", 1, NEXT))
@@ -79,7 +79,7 @@ def test_the_set_up_ends_once_all_members_have_heard_the_same(masked):
 def test_a_member_that_was_told_something_else_ends_the_run_by_name(masked, first, position, digest):
     steps = [
         lambda: masked.hears(1, Kind.STATEMENT, heard("C", position, digest)),
-        lambda: masked.step(ev.Compare(SET_UP, (START, NEXT))),
+        lambda: masked.step(ev.Compare(Stage.SET_UP, (START, NEXT))),
     ]
     made = [effect for step in (steps if first else steps[::-1]) for effect in step()]
     (said,) = failures(made)
@@ -96,24 +96,24 @@ def test_a_result_counts_only_if_all_have_heard_the_same(masked):
 
 def test_a_site_with_an_error_waits_for_what_the_others_have_heard_up_to_it(masked):
     masked.step(ev.Mask(0, (START,), b"12345678"))
-    assert answers(masked.step(ev.Compare(ENDING, (NEXT,)))) == []
-    masked.hears(1, Kind.STATEMENT, heard("C", 1, NEXT, ENDING, 1))
-    masked.hears(1, Kind.STATEMENT, heard("A", 1, NEXT, ENDING, 1))
+    assert answers(masked.step(ev.Compare(Stage.ENDING, (NEXT,)))) == []
+    masked.hears(1, Kind.STATEMENT, heard("C", 1, NEXT, Stage.ENDING, 1))
+    masked.hears(1, Kind.STATEMENT, heard("A", 1, NEXT, Stage.ENDING, 1))
     assert answers(on_disk(masked)) == [None]
 
 
 def test_asked_by_a_site_with_an_error_the_others_say_what_they_have_heard_up_to_it(masked):
     masked.step(ev.Mask(0, (START, NEXT), b"12345678"))
-    masked.hears(1, Kind.STATEMENT, heard("C", 0, START, ENDING, 1))
+    masked.hears(1, Kind.STATEMENT, heard("C", 0, START, Stage.ENDING, 1))
     (own,) = own_statements(masked.written(on_disk(masked), Kind.STATEMENT))
     assert f'[0,"ending",0,"{START.hex()}",1]' in own
     assert masked.machine.outbox.failure is None
-    (said,) = failures(masked.hears(1, Kind.STATEMENT, heard("A", 1, OTHER, ENDING, 1)))
+    (said,) = failures(masked.hears(1, Kind.STATEMENT, heard("A", 1, OTHER, Stage.ENDING, 1)))
     assert "A was told other numbers than B" in said
 
 
 def test_a_site_that_is_asked_before_it_has_heard_anything_answers_as_soon_as_it_has(masked):
-    masked.hears(1, Kind.STATEMENT, heard("C", 3, OTHER, ENDING, 1))
+    masked.hears(1, Kind.STATEMENT, heard("C", 3, OTHER, Stage.ENDING, 1))
     assert own_statements(masked.written(on_disk(masked), Kind.STATEMENT)) == []
     masked.step(ev.Mask(0, (START,), b"12345678"))
     (own,) = own_statements(masked.written(on_disk(masked), Kind.STATEMENT))
@@ -122,9 +122,9 @@ def test_a_site_that_is_asked_before_it_has_heard_anything_answers_as_soon_as_it
 
 def test_a_site_that_says_nothing_does_not_hold_up_an_error(masked):
     masked.step(ev.Mask(0, (START,), b"12345678"))
-    masked.step(ev.Compare(ENDING))
+    masked.step(ev.Compare(Stage.ENDING))
     on_disk(masked)
-    masked.hears(1, Kind.STATEMENT, heard("A", 0, START, ENDING, 1))
+    masked.hears(1, Kind.STATEMENT, heard("A", 0, START, Stage.ENDING, 1))
     masked.now += masked.machine.setup.patience_s + 1
     masked.hears(1, Kind.HEARTBEAT)
     assert answers(masked.effects)[-1] is None

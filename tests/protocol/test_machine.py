@@ -249,17 +249,6 @@ def test_a_neighbour_that_only_others_have_met_is_waited_for_as_if_it_had_been_m
     assert site.machine.membership.lost == (("B", "C"),)
 
 
-def test_a_heartbeat_says_whom_the_neighbour_waits_for(driven):
-    site, other = driven("B"), driven("A")
-    stream = site.met("A")
-    other.machine._waits = ("C", "D")
-    other.step(ev.Opened(1, ("B",), "B"))
-    other.hears(1, Kind.WELCOME, other.greeting_of("B"))
-    (heartbeat,) = other.written(other.step(ev.Tick()), Kind.HEARTBEAT)
-    site.hears(stream, Kind.HEARTBEAT, heartbeat.text)
-    assert site.machine.epoch.links["A"].their_waiting == ("C", "D")
-
-
 # The last word of a site that has left for good.
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from eigenmesh.errors import FrameError, TransportError
 from eigenmesh.protocol.membership import Membership, TwiceError
-from eigenmesh.protocol.setup import INSTANCE, LOST, RESULT, VIEW, Statement, make_statement, read_statement
+from eigenmesh.protocol.setup import Statement, Topic, make_statement, read_statement
 from eigenmesh.rehearsal.world import SecretKeyring
 
 NAMES = tuple("abcdefgh")
@@ -24,8 +24,8 @@ def said(kind, site, content):
 
 def lose(membership, link):
     """One site loses a link of its own, and signs the view that follows."""
-    membership.add(said(LOST, membership.name, sorted(link)))
-    membership.add(said(VIEW, membership.name, [*membership.view, ""]))
+    membership.add(said(Topic.LOST, membership.name, sorted(link)))
+    membership.add(said(Topic.VIEW, membership.name, [*membership.view, ""]))
 
 
 def tell(teller, listener):
@@ -34,7 +34,7 @@ def tell(teller, listener):
     for statement in teller.statements:
         new |= listener.add(statement)
     if listener.lost != before:
-        listener.add(said(VIEW, listener.name, [*listener.view, ""]))
+        listener.add(said(Topic.VIEW, listener.name, [*listener.view, ""]))
     return new
 
 
@@ -107,16 +107,16 @@ def test_of_two_halves_neither_goes_on():
 @pytest.mark.parametrize(
     ("kind", "site", "content"),
     [
-        (LOST, "a", ["b", "c"]),  # of which it is no end
-        (LOST, "a", ["a", "c"]),  # which is no link
-        (LOST, "a", 3),
-        (VIEW, "b", [9, "x", ""]),
-        (VIEW, "b", {"n": 1}),
-        (RESULT, "b", [-1, "x"]),
-        (INSTANCE, "z", ["i", 1, "n", ""]),
-        (INSTANCE, "b", ["i"]),
-        (INSTANCE, "b", ["i", 1, "n", "not a key"]),
-        (VIEW, "b", [1, "x", "ab"]),
+        (Topic.LOST, "a", ["b", "c"]),  # of which it is no end
+        (Topic.LOST, "a", ["a", "c"]),  # which is no link
+        (Topic.LOST, "a", 3),
+        (Topic.VIEW, "b", [9, "x", ""]),
+        (Topic.VIEW, "b", {"n": 1}),
+        (Topic.RESULT, "b", [-1, "x"]),
+        (Topic.INSTANCE, "z", ["i", 1, "n", ""]),
+        (Topic.INSTANCE, "b", ["i"]),
+        (Topic.INSTANCE, "b", ["i", 1, "n", "not a key"]),
+        (Topic.VIEW, "b", [1, "x", "ab"]),
         ("other", "b", []),
     ],
 )
@@ -130,28 +130,28 @@ def test_statements_that_make_no_sense_are_refused_and_change_nothing(kind, site
 def test_what_is_stored_does_not_grow_with_what_is_said():
     view = Membership("a", NAMES[:3], [("a", "b"), ("b", "c")])
     for start in range(2, 1000):
-        assert view.add(said(INSTANCE, "b", ["journal", start, "n", ""]))
-        assert not view.add(said(INSTANCE, "b", ["journal", start - 1, "n", ""]))
+        assert view.add(said(Topic.INSTANCE, "b", ["journal", start, "n", ""]))
+        assert not view.add(said(Topic.INSTANCE, "b", ["journal", start - 1, "n", ""]))
     assert len(view.statements) == 1
 
 
 def test_a_site_that_runs_twice_is_found_out():
     view = Membership("a", NAMES[:3], [("a", "b"), ("b", "c")])
-    view.add(said(INSTANCE, "b", ["journal 2", 3, "one", ""]))
+    view.add(said(Topic.INSTANCE, "b", ["journal 2", 3, "one", ""]))
     with pytest.raises(TwiceError, match="b has started the run over, or runs twice"):
-        view.add(said(INSTANCE, "b", ["journal 2", 3, "other", ""]))
+        view.add(said(Topic.INSTANCE, "b", ["journal 2", 3, "other", ""]))
     # As long as no numbers were used a site may begin anew; an older journal is never taken instead.
-    assert not view.add(said(INSTANCE, "b", ["journal 1", 9, "one", ""]))
-    assert view.add(said(INSTANCE, "b", ["journal 3", 1, "one", ""]))
+    assert not view.add(said(Topic.INSTANCE, "b", ["journal 1", 9, "one", ""]))
+    assert view.add(said(Topic.INSTANCE, "b", ["journal 3", 1, "one", ""]))
     view.fresh = False
     with pytest.raises(TwiceError):
-        view.add(said(INSTANCE, "b", ["journal 4", 1, "one", ""]))
+        view.add(said(Topic.INSTANCE, "b", ["journal 4", 1, "one", ""]))
 
 
 def test_nobody_can_sign_for_another_site():
-    true = said(RESULT, "b", [0, "digest"])
+    true = said(Topic.RESULT, "b", [0, "digest"])
     assert read_statement(true.text, SecretKeyring("a"), RUN) == true
-    forged = make_statement(SecretKeyring("c"), RUN, RESULT, "b", [0, "digest"])
+    forged = make_statement(SecretKeyring("c"), RUN, Topic.RESULT, "b", [0, "digest"])
     with pytest.raises(FrameError, match="in the name of b is not signed by it"):
         read_statement(forged.text, SecretKeyring("a"), RUN)
     with pytest.raises(FrameError, match="not signed"):

@@ -105,9 +105,9 @@ def test_a_frame_is_safe_here_once_it_is_on_the_disk(parts):
 def test_a_farewell_is_acknowledged_once_it_is_on_the_disk(parts):
     parts.outbox.keep_farewell(parts.link)
     assert kinds(parts.outbox.take_effects()) == [ev.Append]
-    assert parts.link.farewell_record == 0
+    assert parts.link.owes_farewell
     parts.outbox.durable(1)
-    assert parts.link.farewell_record is None
+    assert not parts.link.owes_farewell
     assert wire.decode(parts.outbox.take_effects()[-1].data, 64).tag == 1
 
 

@@ -13,7 +13,7 @@ import networkx as nx
 
 from eigenmesh.errors import AbortedError
 from eigenmesh.protocol import Run, Setup, wire
-from eigenmesh.protocol.setup import INSTANCE, Instance, make_statement
+from eigenmesh.protocol.setup import Instance, Topic, make_statement
 from eigenmesh.protocol.wire import Kind
 from eigenmesh.transports.tls import CertificateKeyring, Credentials, Endpoint, HttpProxy, Routes, TlsTransport, Via
 from eigenmesh.transports.tls.connection import WELCOME, MessageReader, parse_address, prefixed
@@ -127,7 +127,7 @@ def hello(name: str, run: Run, credentials: Credentials, needs: int = 0, epoch: 
     """The greeting of a site, with a statement about its process that its key has signed."""
     about = [*(instance or Instance("0" * 32, 1, "0")), ""]
     keyring = CertificateKeyring(credentials)
-    statement = make_statement(keyring, run.run_id, INSTANCE, name, about)
+    statement = make_statement(keyring, run.run_id, Topic.INSTANCE, name, about)
     text = f"{name}\n{run.digest}\n{statement.text}"
     return wire.encode(Kind.HELLO, run.id_of(()), epoch, needs, 0, wire.text_body(text))
 

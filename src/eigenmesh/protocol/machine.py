@@ -63,19 +63,7 @@ from eigenmesh.protocol.membership import Agreement, Membership
 from eigenmesh.protocol.outbox import USED, Epoch, Link, Outbox
 from eigenmesh.protocol.peering import BACKOFF_S, Peering
 from eigenmesh.protocol.rounds import Accounts, Rounds
-from eigenmesh.protocol.setup import (
-    FINISHED,
-    HEARD,
-    HOW_IT_LEFT,
-    LEFT,
-    LOST,
-    Clock,
-    Edge,
-    Past,
-    Setup,
-    Statement,
-    read_statement,
-)
+from eigenmesh.protocol.setup import HOW_IT_LEFT, Clock, Departure, Edge, Past, Setup, Statement, Topic, read_statement
 from eigenmesh.protocol.wire import Kind, Mark
 
 HEARTBEAT_S = 1.0
@@ -298,7 +286,7 @@ class SiteMachine:
 
     def _parting_s(self) -> float:
         """How long to wait for the neighbours at the end."""
-        if self.past.left == FINISHED:
+        if self.past.left == Departure.FINISHED:
             return CALLS_S
         if self.outbox.failure is None:
             return self.setup.round_s
@@ -315,7 +303,7 @@ class SiteMachine:
             return link.lost or link.finished or link.warned
         has_all = link.finished or (link.farewell_taken and not link.retained)
         # Its own farewell was acknowledged, or there is no stream to do so.
-        is_answered = link.stream is None or link.farewell_record is None
+        is_answered = link.stream is None or not link.owes_farewell
         return link.lost or (has_all and is_answered)
 
     # Everything else.
@@ -333,11 +321,11 @@ class SiteMachine:
 
     def _learn(self, statement: Statement) -> None:
         """Act on a new statement of another site."""
-        if statement.kind == LOST:
+        if statement.kind == Topic.LOST:
             self.agreement.sign_view()
-        elif statement.kind == HEARD:
+        elif statement.kind == Topic.HEARD:
             self.accounts.learn(statement)
-        elif statement.kind == LEFT:
+        elif statement.kind == Topic.LEFT:
             self._tells_all = self.outbox.failure is None
             self._lose_for_good(statement.site)
 
@@ -348,10 +336,10 @@ class SiteMachine:
             self.epoch.links.get(name),
             self._has_result,
         )
-        if how == FINISHED and n_lost > self.epoch.number and name in self.epoch.members and not has_result:
+        if how == Departure.FINISHED and n_lost > self.epoch.number and name in self.epoch.members and not has_result:
             text = f"{name} has finished without all sites, after a loss that {self.setup.name} has not agreed to"
             self.outbox.end(TransportError(f"{text}; use its result, or start over at all sites."))
-        elif how == FINISHED or has_result:
+        elif how == Departure.FINISHED or has_result:
             # It needs nothing more, or cannot take it. If something of it is still needed, the run ends by name.
             if link is not None:
                 link.finish()
@@ -406,7 +394,7 @@ class SiteMachine:
             since = self._request.since if self._request is not None and self._is_finishing else link.heard
             silent_s = now - (link.heard if link.joined else max(link.heard, since))
             link.lost = link.left or silent_s > (self.setup.patience_s if link.joined else absent_s)
-        self.outbox.write_all(self.outbox.message(Kind.HEARTBEAT, wire.text_body("\n".join(self._waits))))
+        self.outbox.write_all(self.outbox.message(Kind.HEARTBEAT))
         self.peering.review()
 
 

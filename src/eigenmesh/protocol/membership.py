@@ -15,20 +15,7 @@ import networkx as nx
 from eigenmesh.errors import FrameError, LostNeighbourError, ParkedError, TransportError
 from eigenmesh.masking import MIN_SITES
 from eigenmesh.protocol import effects as ev
-from eigenmesh.protocol.setup import (
-    ENDING,
-    HEARD,
-    HOW_IT_LEFT,
-    INSTANCE,
-    LEFT,
-    LOST,
-    RESULT,
-    SET_UP,
-    VIEW,
-    Edge,
-    Statement,
-    view_digest,
-)
+from eigenmesh.protocol.setup import HOW_IT_LEFT, Edge, Stage, Statement, Topic, view_digest
 
 if TYPE_CHECKING:
     from eigenmesh.protocol.outbox import Outbox
@@ -79,7 +66,7 @@ class Membership:
         if not self.is_new(statement):
             return False
         self._known[self._key(statement)] = statement
-        if statement.kind == LOST:
+        if statement.kind == Topic.LOST:
             self._lose((*self.lost, statement.content))
         return True
 
@@ -102,30 +89,30 @@ class Membership:
         kind, site, most = statement.kind, statement.site, len(self.edges)
         if site not in self.sites:
             raise FrameError(f"{site!r} is not a site of this network.")
-        match statement.content:
-            case [str(), int(start), str(), str(key)] if kind == INSTANCE:
+        match kind, statement.content:
+            case Topic.INSTANCE, [str(), int(start), str(), str(key)]:
                 if 0 < start <= MAX_STARTS and _KEY.fullmatch(key):
                     return kind, site
-            case [str(), str()] as ends if kind == LOST:
+            case Topic.LOST, [str(), str()] as ends:
                 if site in ends and ordered(ends) in self.edges:
                     return kind, site, ordered(ends)
-            case [str(), str(), str(how), int(n_lost)] if kind == LEFT:
+            case Topic.LEFT, [str(), str(), str(how), int(n_lost)]:
                 if how in HOW_IT_LEFT and 0 <= n_lost <= most:
                     return kind, site
-            case [int(n_lost), str(), str(key)] if kind == VIEW:
+            case Topic.VIEW, [int(n_lost), str(), str(key)]:
                 if 0 < n_lost <= most and _KEY.fullmatch(key):
                     return kind, site
-            case [int(epoch), str(stage), int(position), str(), int(start)] if kind == HEARD:
-                if 0 <= epoch <= most and stage in (SET_UP, ENDING) and position >= 0 and 0 <= start <= MAX_STARTS:
+            case Topic.HEARD, [int(epoch), str(stage), int(position), str(), int(start)]:
+                if 0 <= epoch <= most and stage in set(Stage) and position >= 0 and 0 <= start <= MAX_STARTS:
                     return kind, site, epoch, stage
-            case [int(epoch), str(), str()] if kind == RESULT:
+            case Topic.RESULT, [int(epoch), str(), str()]:
                 if 0 <= epoch <= most:
                     return kind, site, epoch
         raise FrameError(f"a statement of {site} is not valid.")
 
     def _is_newer(self, statement: Statement, known: Statement) -> bool:
         new, old = statement.content, known.content
-        if statement.kind == INSTANCE:
+        if statement.kind == Topic.INSTANCE:
             # A newer journal, whose numbers must not be mixed with those of the older one; or two copies of a journal.
             newer = new[0] > old[0]
             if (newer and not self.fresh) or (new[:2] == old[:2] and new[2] != old[2]):
@@ -133,17 +120,17 @@ class Membership:
             if new[0] == old[0] and new[3] != old[3]:
                 raise TwiceError(f"{statement.site} has sent two keys for masks")
             return bool(newer or (new[0] == old[0] and new[1] > old[1]))
-        if statement.kind == LEFT:
+        if statement.kind == Topic.LEFT:
             return bool(new[0] > old[0])
-        if statement.kind == RESULT and new != old:
+        if statement.kind == Topic.RESULT and new != old:
             raise TwiceError(f"{statement.site} has signed two results")
-        if statement.kind == HEARD:
+        if statement.kind == Topic.HEARD:
             if new[4] == old[4] and new != old:
                 raise TwiceError(f"{statement.site} has signed two accounts of what it has heard")
             return bool(new[4] > old[4])
-        if statement.kind == VIEW and new[0] == old[0] and new != old:
+        if statement.kind == Topic.VIEW and new[0] == old[0] and new != old:
             raise TwiceError(f"{statement.site} has signed two views that do not follow from each other")
-        return bool(statement.kind == VIEW and new[0] > old[0])
+        return bool(statement.kind == Topic.VIEW and new[0] > old[0])
 
     @property
     def statements(self) -> list[Statement]:
@@ -155,27 +142,27 @@ class Membership:
         return None if known is None else tuple(known.content[:3])
 
     def instance_statement(self, site: str) -> Statement | None:
-        return self._known.get((INSTANCE, site))
+        return self._known.get((Topic.INSTANCE, site))
 
     def how_it_left(self, site: str) -> tuple[str, int]:
         """How a site has left for good, and after how many lost links; "" if it has not, or has started over since."""
-        known, instance = self._known.get((LEFT, site)), self.instance(site)
+        known, instance = self._known.get((Topic.LEFT, site)), self.instance(site)
         if known is None or (instance is not None and instance[0] > known.content[0]):
             return "", 0
         return str(known.content[2]), int(known.content[3])
 
     def keys(self) -> dict[str, bytes]:
         """Public keys of the members: from their signed views, or, if no link is lost, from their instances."""
-        signed = self._signed(VIEW if self.lost else INSTANCE)
+        signed = self._signed(Topic.VIEW if self.lost else Topic.INSTANCE)
         return {site: bytes.fromhex(statement.content[-1]) for site, statement in signed.items()}
 
     def heard(self, epoch: int, stage: str) -> dict[str, Statement]:
         """What the members have heard in this epoch, as they have signed it at this stage."""
-        return self._signed(HEARD, epoch, stage)
+        return self._signed(Topic.HEARD, epoch, stage)
 
     def results(self, epoch: int) -> dict[str, Statement]:
         """The signed results of the members in this epoch."""
-        return self._signed(RESULT, epoch)
+        return self._signed(Topic.RESULT, epoch)
 
     def _signed(self, kind: str, *about: object) -> dict[str, Statement]:
         """The statements of the members of one kind, by name."""
@@ -185,7 +172,7 @@ class Membership:
     @property
     def fallen_silent(self) -> set[str]:
         """The sites that others have met and lost: the other ends of the links that were signed as lost."""
-        lost = [statement for statement in self._known.values() if statement.kind == LOST]
+        lost = [statement for statement in self._known.values() if statement.kind == Topic.LOST]
         return {name for statement in lost for name in statement.content if name != statement.site}
 
     @property
@@ -201,7 +188,7 @@ class Membership:
     @property
     def undecided(self) -> tuple[str, ...]:
         """Members that have not signed this view."""
-        signed = self._signed(VIEW)
+        signed = self._signed(Topic.VIEW)
         same = [site for site, view in signed.items() if list(view.content[:2]) == self.view]
         return tuple(site for site in self.members if site not in same)
 
@@ -255,7 +242,7 @@ class Agreement:
     def sign_view(self) -> None:
         """Sign the current set of lost links, after it has grown."""
         self._since = self.clock.now
-        self.outbox.state(VIEW, [*self.membership.view, self.outbox.public_key(self.membership.lost)])
+        self.outbox.state(Topic.VIEW, [*self.membership.view, self.outbox.public_key(self.membership.lost)])
 
     def lose(self, names: list[str]) -> ev.Deliver | ev.Wait | None:
         """React to lost neighbours as ``on_loss`` demands. Returns the same as ``agree``."""
@@ -278,7 +265,7 @@ class Agreement:
             return None
         self.outbox.log(f"{text} The remaining sites now agree on who continues.")
         for name in names:
-            self.outbox.state(LOST, sorted((setup.name, name)))
+            self.outbox.state(Topic.LOST, sorted((setup.name, name)))
             self.peering.drop(name)
         self.sign_view()
         return self.agree()

@@ -19,7 +19,7 @@ from eigenmesh.errors import FrameError, InputError, ParkedError
 from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.membership import Membership
-from eigenmesh.protocol.setup import INSTANCE, Clock, Edge, Past, Setup, Statement, make_statement
+from eigenmesh.protocol.setup import Clock, Edge, Past, Setup, Statement, Topic, make_statement
 from eigenmesh.protocol.wire import Body, Frame, JournalRecord, Kind, Mark
 
 # Most bytes that are kept for a neighbour until they are on its disk. Then the sender waits. More for larger messages.
@@ -60,21 +60,21 @@ class Link:
     retained : DATA messages that the neighbour has not acknowledged yet, oldest first.
     safe_there, safe_here : every round below this one is on the neighbour's disk; on our disk.
     used : frames that are not on our disk yet: the record of the journal that each is in, and its round.
-    farewell_record : the record with the neighbour's farewell, or None if there is none or it was acknowledged.
+    owes_farewell : the neighbour's farewell is here, but not on our disk yet, so it was not acknowledged.
     has_there : the neighbour has every round below this one, perhaps only in memory.
     written : every round below this one has been written to the neighbour at least once.
     inbox : frames that have arrived and were not used yet, by round.
     next_in : the neighbour may send rounds from this one on.
     safe_reported : the last ``safe_here`` sent to the neighbour; ``unreported_bytes`` of frames were used since.
     replay : records of the journal that were not used yet.
-    agreed : a greeting was accepted, last from the process ``met``.
+    met : the process whose greeting was accepted last, or None before the first one.
     joined : the neighbour has shown a sign of life, even if only a refusal, or others have met it.
     finished : the neighbour has said farewell; ``complete``: to this process, after all that it had to send.
     farewell_said, farewell_taken : our farewell was sent, and it was acknowledged.
     warned : the neighbour was sent our reason for the end of the run.
     left : it has said that it cannot resume, so it is lost for good.
     refusal : why there is no stream, if known.
-    their_round, their_waiting : its round, and the sites it waited for, at its last sign of life.
+    their_round : its round at its last sign of life.
     bytes_out, bytes_in : of whole frames, control messages included.
     """
 
@@ -93,11 +93,10 @@ class Link:
     next_in: int = 0
     safe_here: int = 0
     used: deque[tuple[int, int]] = field(default_factory=deque)
-    farewell_record: int | None = None
+    owes_farewell: bool = False
     safe_reported: int = 0
     unreported_bytes: int = 0
     replay: deque[JournalRecord] = field(default_factory=deque)
-    agreed: bool = False
     met: tuple[str, int, str] | None = None
     joined: bool = False
     lost: bool = False
@@ -111,7 +110,6 @@ class Link:
     attempts: int = 0
     refusal: str = ""
     their_round: int = 0
-    their_waiting: tuple[str, ...] = ()
     bytes_out: int = 0
     bytes_in: int = 0
 
@@ -137,7 +135,7 @@ class Link:
         """Use a new stream. Returns the messages that the neighbour still needs, from the round that it asks for."""
         self.stream, self.has_there = stream, needs
         self.acknowledge(safe)
-        self.agreed, self.joined, self.heard = True, True, now
+        self.joined, self.heard = True, now
         self.lost = self.farewell_said = self.warned = False
         self.refusal, self.attempts = "", 0
         return [message for message in self.retained if message.round >= needs]
@@ -263,9 +261,9 @@ class Outbox:
         self._failed: set[str] = set()
         # Records below the first number are on the disk. The second number is that of the next record.
         self._durable = self._records = len(past.entries)
-        # Statements of this site, each with the record that must be on the disk before it may be sent.
-        self._unsent: deque[tuple[int, Statement]] = deque()
-        # What waits for other records.
+        # Statements of this site that are not on the disk yet, and so may not be sent.
+        self._unsent: deque[Statement] = deque()
+        # What is done once so many records are on the disk.
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self.epoch = Epoch.after(setup, lost, clock.now)
         self.epoch.recall(setup, past)
@@ -351,7 +349,9 @@ class Outbox:
 
     def keep_farewell(self, link: Link) -> None:
         """Write a neighbour's farewell to the journal. It is acknowledged once it is on the disk."""
-        link.farewell_record = self.append(Mark.DONE, b"", link.name)
+        link.owes_farewell = True
+        self.append(Mark.DONE, b"", link.name)
+        self.once_durable(lambda: self.acknowledge_farewell(link))
 
     def durable(self, records: int) -> None:
         """Send everything that was waiting for these records to be on the disk."""
@@ -362,23 +362,18 @@ class Outbox:
                 link.safe_here = link.used.popleft()[1] + 1
             if link.safe_here > before and (link.owes_acknowledgement or link.finished):
                 self.write(link, self.message(Kind.ACK))
-        while self._unsent and self._unsent[0][0] < records:
-            self.spread(self._unsent.popleft()[1])
-        for link in self.epoch.links.values():
-            if link.farewell_record is not None and link.farewell_record < records:
-                self.acknowledge_farewell(link)
-        while self._waiting and self._waiting[0][0] < self._durable:
+        while self._waiting and self._waiting[0][0] <= self._durable:
             self._waiting.popleft()[1]()
 
-    def once_durable(self, number: int, action: Callable[[], None]) -> None:
-        """Do this when the record with this number is on the disk, after everything that waits already."""
-        if self.is_durable(number) and not self._waiting:
-            action()
+    def once_durable(self, action: Callable[[], None]) -> None:
+        """Do this when all records so far are on the disk, after everything that waits already."""
+        if self._durable < self._records:
+            self._waiting.append((self._records, action))
         else:
-            self._waiting.append((number, action))
+            action()
 
     def acknowledge_farewell(self, link: Link) -> None:
-        link.farewell_record = None
+        link.owes_farewell = False
         self.write(link, self.message(Kind.ACK, tag=1))
 
     def disk_failed(self, what: str) -> None:
@@ -396,13 +391,16 @@ class Outbox:
 
     def make_instance(self) -> Statement:
         """The statement of this process about itself: its journal, its start, and its key of the first epoch."""
-        return self.make(INSTANCE, [*self.past.instance, self.public_key(())])
+        return self.make(Topic.INSTANCE, [*self.past.instance, self.public_key(())])
 
     def state(self, kind: str, content: Any) -> None:
         """Sign a statement, and send it to all once it is on the disk: a site must not forget what it has signed."""
         statement = self.make(kind, content)
         if self.membership.add(statement):
-            self._unsent.append((self.append(Mark.STATEMENT, statement.text.encode()), statement))
+            self.append(Mark.STATEMENT, statement.text.encode())
+            self._unsent.append(statement)
+            # The oldest is this one by then.
+            self.once_durable(lambda: self.spread(self._unsent.popleft()))
 
     @property
     def has_unsent(self) -> bool:
@@ -415,9 +413,8 @@ class Outbox:
 
     def send_statements(self, link: Link, stream: int | None = None) -> None:
         """Send all statements that are on the disk to one neighbour."""
-        waiting = {statement.text for _, statement in self._unsent}
         for statement in self.membership.statements:
-            if statement.text not in waiting:
+            if statement not in self._unsent:
                 self.write_text(link, Kind.STATEMENT, statement.text, stream=stream)
 
     # The end of the run because of an error.

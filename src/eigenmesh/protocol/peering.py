@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from random import Random
-from typing import Protocol
 
 from eigenmesh.errors import (
     AbortedError,
@@ -32,17 +31,7 @@ from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.membership import Membership, TwiceError
 from eigenmesh.protocol.outbox import Arrived, Link, Outbox
-from eigenmesh.protocol.setup import (
-    FINISHED,
-    HOW_IT_LEFT,
-    INSTANCE,
-    LEFT,
-    LOST,
-    REFUSED,
-    Statement,
-    certificate_of,
-    read_statement,
-)
+from eigenmesh.protocol.setup import HOW_IT_LEFT, Departure, Statement, Topic, certificate_of, read_statement
 from eigenmesh.protocol.wire import Frame, Kind, Mark
 from eigenmesh.words import one_line, said_by
 
@@ -51,8 +40,6 @@ BACKOFF_S = (0.1, 5.0)
 GREETING_S = 10.0
 # Most streams of one caller that have not greeted yet. Beyond that the oldest is closed.
 MAX_STRANGERS = 2
-# Most names that are kept from a heartbeat.
-MAX_WAITING = 64
 # The tag of ACK for a last word.
 LAST_WORD_TAKEN = 2
 # A last word of another process than the one that was linked is believed after so long without that link: two processes
@@ -62,13 +49,7 @@ SETTLED_S = 10.0
 MAX_STRIKES = 3
 
 
-class Draws(Protocol):
-    """What draws random numbers: the module ``random``, or one of its generators."""
-
-    def uniform(self, a: float, b: float, /) -> float: ...
-
-
-def backoff_s(attempts: int, random: Draws) -> float:
+def backoff_s(attempts: int, random: Random) -> float:
     """The pause before the next call, after so many that have failed in a row before the last one."""
     first, longest = BACKOFF_S
     return min(longest, first * 2.0 ** min(attempts, 10)) * random.uniform(0.5, 1.0)
@@ -77,12 +58,17 @@ def backoff_s(attempts: int, random: Draws) -> float:
 class Verdict(IntEnum):
     """Why a site is refused; sent as the tag of REFUSE.
 
-    LATER: try again. MANIFEST: it is set up for a different run. CANNOT_RESUME: its journal is gone or outdated.
+    LATER: try again. MANIFEST: it is set up for a different run. CANNOT_RESUME: its journal is gone or outdated. A
+    verdict that this version does not know means to try again later.
     """
 
     LATER = 0
     MANIFEST = 1
     CANNOT_RESUME = 2
+
+    @classmethod
+    def _missing_(cls, value: object) -> Verdict:
+        return cls.LATER
 
 
 class RefusedError(Exception):
@@ -91,11 +77,6 @@ class RefusedError(Exception):
     def __init__(self, verdict: Verdict, reason: str) -> None:
         super().__init__(reason)
         self.verdict = verdict
-
-
-def verdict_of(frame: Frame) -> Verdict:
-    """The verdict in a refusal. One that this version does not know means to try again later."""
-    return Verdict(frame.tag) if frame.tag in set(Verdict) else Verdict.LATER
 
 
 def reported(sender: str, text: str) -> str:
@@ -145,8 +126,6 @@ class Peering:
         self.calling: set[str] = set()
         # What this site says to its neighbours once it has left for good.
         self.last_word: Statement | None = None
-        # Records of last words that this process has heard, by site.
-        self._words_kept: dict[str, int] = {}
 
     @property
     def _links(self) -> dict[str, Link]:
@@ -266,29 +245,34 @@ class Peering:
         """A frame on a stream whose greeting is not accepted yet."""
         names = [stream.called] if stream.called else [name for name in stream.names if name in self._links]
         link = self._links[names[0]] if names else None
+        if link is None:
+            # Whoever it is, it calls in vain. This says so.
+            self._hear_greeting(stream, frame)
+            return
+        last_word = frame.kind is Kind.STATEMENT and self._is_last_word(link, frame)
         if self.last_word is not None:
-            self._hear_after_leaving(link, stream, frame)
+            self._hear_after_leaving(link, stream, frame, last_word)
             return
-        if link is not None and frame.kind is Kind.STATEMENT and self._is_last_word(link, frame):
-            self._hear_last_word(link, stream, frame)
-            return
-        if link is not None and stream.called:
+        if stream.called and not last_word:
             link.join(self.clock.now)
-        if link is not None and frame.kind is Kind.STATEMENT and (stream.called or stream.refused is Verdict.LATER):
+        verdict = Verdict(frame.tag) if frame.kind is Kind.REFUSE else None
+        if last_word:
+            self._hear_last_word(link, stream, frame)
+        elif frame.kind is Kind.STATEMENT and (stream.called or stream.refused is Verdict.LATER):
             self.hear_statement_on(link, stream, frame.text)
-        elif link is not None and stream.called and frame.kind is Kind.REFUSE:
-            self._greeting_refused(link, stream, verdict_of(frame), frame)
-        elif link is not None and frame.kind is Kind.REFUSE and verdict_of(frame) is Verdict.CANNOT_RESUME:
+        elif verdict is not None and stream.called:
+            self._greeting_refused(link, stream, verdict, frame)
+        elif verdict is Verdict.CANNOT_RESUME:
             self._cannot_resume(link, frame)
-        elif link is not None and frame.kind is Kind.MANIFEST and stream.refused is Verdict.MANIFEST:
+        elif frame.kind is Kind.MANIFEST and stream.refused is Verdict.MANIFEST:
             self._disagree(link, frame.text)
             self.cut(stream)
-        elif link is not None and frame.kind in (Kind.ABORT, Kind.PARK):
+        elif frame.kind in (Kind.ABORT, Kind.PARK):
             # The neighbour sends no greeting, because its audit fails.
             self.hear_end(link, frame)
         elif stream.refused is not None:
             self.cut(stream)
-        elif link is not None and frame.kind is Kind.MANIFEST and not stream.called:
+        elif frame.kind is Kind.MANIFEST and not stream.called:
             self._show_manifest(link, stream)
         else:
             self._hear_greeting(stream, frame)
@@ -332,7 +316,7 @@ class Peering:
 
     def _require_instance(self, link: Link, text: str) -> None:
         statement = read_statement(text, self.setup.keyring, self.setup.run.run_id)
-        if statement.kind != INSTANCE or statement.site != link.name:
+        if statement.kind != Topic.INSTANCE or statement.site != link.name:
             raise FrameError("the greeting has a statement of another kind.")
         known = self.membership.instance(link.name)
         try:
@@ -413,7 +397,7 @@ class Peering:
             # It has finished this run: it needs nothing more from this site, and has sent everything.
             link.finish()
             link.complete = True
-        if ahead or link.agreed:
+        if ahead or link.met is not None:
             return
         what = "; ".join(differing) or "the manifests differ"
         text = f"{self.setup.name} and {link.name} are set up for different runs: {what}."
@@ -422,7 +406,7 @@ class Peering:
     def _cannot_resume(self, link: Link, frame: Frame) -> None:
         # Without a warning to the others: they believe the last word only if no other process of this site is there.
         self.outbox.fail(CannotResumeError(f"{link.name} refused: {one_line(frame.text)}"))
-        self.leave(FINISHED if self.setup.has_result else REFUSED)
+        self.leave(Departure.FINISHED if self.setup.has_result else Departure.REFUSED)
 
     # The last word of a site that has left for good.
 
@@ -431,7 +415,7 @@ class Peering:
         if self.last_word is None:
             past = self.outbox.past
             n_lost = past.n_lost or self.outbox.epoch.number
-            self.last_word = self.outbox.make(LEFT, [past.instance.identity, past.instance.nonce, how, n_lost])
+            self.last_word = self.outbox.make(Topic.LEFT, [past.instance.identity, past.instance.nonce, how, n_lost])
             for link in self._links.values():
                 link.warned = False
             self.cut_all()
@@ -440,17 +424,17 @@ class Peering:
         if self.last_word is not None:
             self.outbox.write_text(link, Kind.STATEMENT, self.last_word.text, 0, stream=stream.number)
 
-    def _hear_after_leaving(self, link: Link | None, stream: Stream, frame: Frame) -> None:
+    def _hear_after_leaving(self, link: Link, stream: Stream, frame: Frame, last_word: bool) -> None:
         """A frame for a site that has left: a caller's greeting, the answer to the last word, or another last word."""
-        if link is not None and frame.kind is Kind.HELLO:
+        if frame.kind is Kind.HELLO:
             self._say_last_word(link, stream)
-        elif link is not None and frame.kind is Kind.STATEMENT and self._is_last_word(link, frame):
+        elif last_word:
             # Both have left: neither needs the other.
             read_statement(frame.text, self.setup.keyring, self.setup.run.run_id)
             link.warned = True
             self._take_last_word(link, stream)
         else:
-            if link is not None and frame.kind is Kind.ACK and frame.tag == LAST_WORD_TAKEN:
+            if frame.kind is Kind.ACK and frame.tag == LAST_WORD_TAKEN:
                 link.warned = True
             self.cut(stream)
 
@@ -462,7 +446,7 @@ class Peering:
     def _is_last_word(self, link: Link, frame: Frame) -> bool:
         """Whether it says so; its signature is checked where it is heard, as that of any other statement."""
         statement = read_statement(frame.text, None, self.setup.run.run_id)
-        return statement.kind == LEFT and statement.site == link.name
+        return statement.kind == Topic.LEFT and statement.site == link.name
 
     def _hear_last_word(self, link: Link, stream: Stream, frame: Frame) -> None:
         """Keep the last word of a neighbour, and confirm it once it is on the disk."""
@@ -480,8 +464,7 @@ class Peering:
             self.membership.add(statement)
             self.outbox.log(f"{link.name} has left: {HOW_IT_LEFT[statement.content[2]]}.")
             self.learn(statement, link.name)
-        kept = self._words_kept.get(link.name, -1)
-        self.outbox.once_durable(kept, lambda: self._take_last_word(link, stream))
+        self.outbox.once_durable(lambda: self._take_last_word(link, stream))
 
     def _take_last_word(self, link: Link, stream: Stream) -> None:
         if stream.number in self.streams:
@@ -523,15 +506,14 @@ class Peering:
         elif frame.kind is Kind.STATEMENT:
             self.hear_statement_on(link, stream, frame.text)
         elif frame.kind is Kind.HEARTBEAT:
-            waiting = frame.text.split("\n") if frame.text else []
-            link.their_round, link.their_waiting = frame.round, tuple(map(one_line, waiting[:MAX_WAITING]))
+            link.their_round = frame.round
         elif frame.kind is Kind.ACK:
             link.farewell_taken = link.farewell_taken or bool(frame.tag)
         elif frame.kind is Kind.DONE:
             self._hear_farewell(link)
         elif frame.kind in (Kind.ABORT, Kind.PARK):
             self.hear_end(link, frame)
-        elif frame.kind is Kind.REFUSE and verdict_of(frame) is Verdict.CANNOT_RESUME:
+        elif frame.kind is Kind.REFUSE and Verdict(frame.tag) is Verdict.CANNOT_RESUME:
             self._cannot_resume(link, frame)
         else:
             raise FrameError(f"{frame.kind.name} from {link.name} is not expected here.")
@@ -556,7 +538,7 @@ class Peering:
         statement = read_statement(text, self.setup.keyring, self.setup.run.run_id)
         if not self.membership.is_new(statement):
             return
-        if statement.kind == LEFT and (near := self._links.get(statement.site)) and near.stream is not None:
+        if statement.kind == Topic.LEFT and (near := self._links.get(statement.site)) and near.stream is not None:
             # Another process of that site is linked to this one.
             return
         if statement.site == self.setup.name:
@@ -569,16 +551,15 @@ class Peering:
 
     def learn(self, statement: Statement, source: str) -> None:
         """Act on a new statement, keep it and pass it on."""
-        record = self.outbox.append(Mark.STATEMENT, statement.text.encode())
-        if statement.kind == LEFT:
-            self._words_kept[statement.site] = record
+        self.outbox.append(Mark.STATEMENT, statement.text.encode())
         self.outbox.spread(statement, source)
-        ends = [statement.site] if statement.kind == INSTANCE else statement.content if statement.kind == LOST else []
-        # Close the stream to an earlier process, or over a lost link.
-        for name in ends if statement.kind == INSTANCE or self.setup.name in ends else ():
-            self.drop(name)
-            link = self._links.get(name)
-            if link is not None and statement.kind == INSTANCE:
+        if statement.kind == Topic.LOST and self.setup.name in statement.content:
+            for name in statement.content:
+                self.drop(name)
+        elif statement.kind == Topic.INSTANCE:
+            # Close the stream to an earlier process.
+            self.drop(statement.site)
+            if (link := self._links.get(statement.site)) is not None:
                 # It has started, even if this site has not met it.
                 link.join(self.clock.now)
                 if link.met and link.met[0] != statement.content[0]:
@@ -603,7 +584,7 @@ class Peering:
         link.complete = True
         if link.finished:
             # A repeated farewell: its record is on the disk, or will be soon.
-            if link.farewell_record is None:
+            if not link.owes_farewell:
                 self.outbox.acknowledge_farewell(link)
             return
         link.finish()

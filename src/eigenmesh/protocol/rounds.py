@@ -28,7 +28,7 @@ from eigenmesh.protocol import wire
 from eigenmesh.protocol.membership import Membership, TwiceError
 from eigenmesh.protocol.outbox import Arrived, Epoch, Link, Message, Outbox
 from eigenmesh.protocol.peering import Peering
-from eigenmesh.protocol.setup import ENDING, HEARD, RESULT, SET_UP, Statement
+from eigenmesh.protocol.setup import Stage, Statement, Topic
 from eigenmesh.protocol.wire import Frame, JournalRecord, Kind, Mark
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Accounts:
         """Add the solver's running hashes, and compare them with what other sites have signed."""
         self.heard.extend(heard)
         self._answer_ending()
-        for stage in (SET_UP, ENDING):
+        for stage in (Stage.SET_UP, Stage.ENDING):
             for statement in self.membership.heard(self.outbox.epoch.number, stage).values():
                 self._compare(statement)
 
@@ -90,7 +90,7 @@ class Accounts:
         epoch = self.outbox.epoch
         if statement.content[0] != epoch.number or statement.site not in epoch.members:
             return
-        if statement.content[1] == ENDING and self._ending_at is None:
+        if statement.content[1] == Stage.ENDING and self._ending_at is None:
             self._ending_at = statement.content[2]
             self._answer_ending()
         self._compare(statement)
@@ -98,7 +98,7 @@ class Accounts:
     def _answer_ending(self) -> None:
         """Sign what this site has heard up to the error of another one, which waits for that."""
         if self._ending_at is not None and self.heard:
-            self.sign_heard(ENDING, self._ending_at)
+            self.sign_heard(Stage.ENDING, self._ending_at)
 
     def _compare(self, statement: Statement) -> None:
         """End the run if another site has heard something else than this one, up to the point that it has signed."""
@@ -117,14 +117,14 @@ class Accounts:
 
     def sign_heard(self, stage: str, position: int | None = None) -> None:
         """Sign the running hash at this position, or at the last one if it is not there yet; once per start."""
-        last, start = len(self.heard) - 1, self.outbox.past.instance.start if stage == ENDING else 0
+        last, start = len(self.heard) - 1, self.outbox.past.instance.start if stage == Stage.ENDING else 0
         position = last if position is None else min(position, last)
         epoch = self.outbox.epoch.number
         known = self.membership.heard(epoch, stage).get(self.setup.name)
-        if known is not None and stage == ENDING and known.content[4] == start:
+        if known is not None and stage == Stage.ENDING and known.content[4] == start:
             return
         try:
-            self.outbox.state(HEARD, [epoch, stage, position, self.heard[position].hex(), start])
+            self.outbox.state(Topic.HEARD, [epoch, stage, position, self.heard[position].hex(), start])
         except TwiceError:
             self.outbox.end_misfit("this site has signed that it has heard something else")
 
@@ -132,18 +132,18 @@ class Accounts:
         """Answer once all members have signed what they have heard; ``since`` is the time of the request."""
         epoch = self.outbox.epoch
         last, signed = len(self.heard) - 1, self.membership.heard(epoch.number, stage)
-        apart = [site for site, statement in signed.items() if stage == SET_UP and statement.content[2] != last]
+        apart = [site for site, statement in signed.items() if stage == Stage.SET_UP and statement.content[2] != last]
         if apart:
             self._told_apart(apart[0])
             return None
-        if self._all_ended(since) if stage == ENDING else len(signed) == len(epoch.members):
+        if self._all_ended(since) if stage == Stage.ENDING else len(signed) == len(epoch.members):
             return None if self.outbox.has_unsent else ev.Deliver(None)
         return ev.Wait(bringers_of(signed, epoch), "to sign what it has heard")
 
     def _all_ended(self, since: float) -> bool:
         """Whether all members have signed what they have heard up to the error of this site, or take too long."""
         epoch = self.outbox.epoch
-        signed = self.membership.heard(epoch.number, ENDING)
+        signed = self.membership.heard(epoch.number, Stage.ENDING)
         own = signed[self.setup.name].content[2] if self.setup.name in signed else 0
         there = [site for site, statement in signed.items() if statement.content[2] >= own]
         return len(there) == len(epoch.members) or self.clock.now - since > self.setup.patience_s
@@ -155,13 +155,13 @@ class Accounts:
             return
         if self.heard and self._doubt_since is None:
             self._doubt_since = self.clock.now
-            self.sign_heard(ENDING)
+            self.sign_heard(Stage.ENDING)
         if self.outbox.failure is None and (self._doubt_since is None or self._all_ended(self._doubt_since)):
             self.outbox.end(doubt)
 
     def sign_result(self, digest: str) -> None:
         """Sign the digest of the result, and what was heard on the way to it."""
-        self.outbox.state(RESULT, [self.outbox.epoch.number, digest, self.last_heard])
+        self.outbox.state(Topic.RESULT, [self.outbox.epoch.number, digest, self.last_heard])
 
     def count_signatures(self, digest: str) -> ev.Deliver | ev.Wait | None:
         """Answer once all members have signed the same result, after they have heard the same."""

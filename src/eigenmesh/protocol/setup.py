@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -21,15 +22,38 @@ OnLoss = Literal["wait", "abort", "continue"]
 Edge = tuple[str, str]
 # Longest statement: a certificate, a signature and a little text.
 MAX_STATEMENT_BYTES = 16_384
-INSTANCE, LOST, VIEW, HEARD, RESULT, LEFT = "instance", "lost", "view", "heard", "result", "left"
-# When a site signs what it has heard: at the end of the set-up, and when a site is about to end the run with an error.
-SET_UP, ENDING = "set-up", "ending"
-# How a site has left for good. With FINISHED it has its result and needs nothing more; otherwise it cannot resume.
-FINISHED, DAMAGED, REFUSED = "finished", "damaged", "refused"
-HOW_IT_LEFT = {
-    FINISHED: "it has its result",
-    DAMAGED: "its journal is damaged",
-    REFUSED: "its journal is gone, or an older one",
+
+
+class Topic(StrEnum):
+    """What a signed statement is about."""
+
+    INSTANCE = "instance"
+    LOST = "lost"
+    VIEW = "view"
+    HEARD = "heard"
+    RESULT = "result"
+    LEFT = "left"
+
+
+class Stage(StrEnum):
+    """When a site signs what it has heard: at the end of the set-up, and when a site is about to end the run."""
+
+    SET_UP = "set-up"
+    ENDING = "ending"
+
+
+class Departure(StrEnum):
+    """How a site has left for good: with its result, so that it needs nothing more, or because it cannot resume."""
+
+    FINISHED = "finished"
+    DAMAGED = "damaged"
+    REFUSED = "refused"
+
+
+HOW_IT_LEFT: dict[str, str] = {
+    Departure.FINISHED: "it has its result",
+    Departure.DAMAGED: "its journal is damaged",
+    Departure.REFUSED: "its journal is gone, or an older one",
 }
 
 

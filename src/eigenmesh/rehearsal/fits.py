@@ -26,7 +26,7 @@ from eigenmesh.graphs import metropolis
 from eigenmesh.iteration import Result
 from eigenmesh.protocol import effects
 from eigenmesh.protocol.membership import Membership
-from eigenmesh.protocol.setup import SET_UP
+from eigenmesh.protocol.setup import Stage
 from eigenmesh.rehearsal.conditions import Edges, Host
 from eigenmesh.rehearsal.virtual_time import TimedCovariance, Work, WorkClock, product_s, work_on
 from eigenmesh.sites.network_file import NetworkFile
@@ -116,7 +116,7 @@ class FitProblem:
             prepared = self.work.set_up(site, lambda: prepare(self._request, data))
             covariance = TimedCovariance(prepared.covariance, partial(self.work.multiply, site))
             prepared = replace(prepared, covariance=cast(Covariance, covariance))
-            transport.compare(SET_UP)
+            transport.compare(Stage.SET_UP)
             average, log = bool(lost), process.world.events.log_of(site)
             result = fit(prepared, start, average_start=average, events=log, on_estimate=keep, share=True).result
             digest = hashlib.sha256(np.ascontiguousarray(result.components).tobytes()).hexdigest()

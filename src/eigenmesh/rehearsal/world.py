@@ -16,7 +16,7 @@ from eigenmesh.events import EventLog, Listener, Lost, Members
 from eigenmesh.protocol import Run, Setup
 from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol.effects import Bytes, Closed, Opened, Unreachable
-from eigenmesh.protocol.setup import DAMAGED, FINISHED, Instance, Past
+from eigenmesh.protocol.setup import Departure, Instance, Past
 from eigenmesh.protocol.wire import Mark, record, scan
 from eigenmesh.rehearsal.conditions import Conditions, Edges, Fault
 from eigenmesh.rehearsal.virtual_time import VirtualTime, WorkClock
@@ -272,12 +272,12 @@ class Process:
 
     def _past(self) -> Past:
         """The journal. If it is of no use any more, this process only says that the site has left."""
-        random, how = self.time.random, FINISHED
+        random, how = self.time.random, Departure.FINISHED
         if not self.disk.is_finished:
             try:
                 return self.disk.open(self.world.fingerprint(self.site), random)
             except CannotResumeError as error:
-                self.error, how = error, FINISHED if self.disk.has_result else DAMAGED
+                self.error, how = error, Departure.FINISHED if self.disk.has_result else Departure.DAMAGED
         alone = Instance(self.world.new_identity(), 1, f"{random.getrandbits(64):016x}")
         return Past(alone, left=how, why=str(self.error or ""), n_lost=self.disk.n_lost)
 

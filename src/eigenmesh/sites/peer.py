@@ -21,7 +21,7 @@ from eigenmesh.graphs import Weights, metropolis
 from eigenmesh.protocol import Run, Setup
 from eigenmesh.protocol.effects import Sent
 from eigenmesh.protocol.membership import Membership
-from eigenmesh.protocol.setup import ENDING, FINISHED, SET_UP
+from eigenmesh.protocol.setup import Departure, Stage
 from eigenmesh.sites.approval import require_approval
 from eigenmesh.sites.audit import DATA, AuditWriter
 from eigenmesh.sites.authority import RevocationList, load_credentials
@@ -191,7 +191,7 @@ class Peer:
             return
         try:
             with self._audit() as audit:
-                self._connect(audit.record, FINISHED, done.n_lost).close()
+                self._connect(audit.record, Departure.FINISHED, done.n_lost).close()
         except (errors.EigenmeshError, OSError) as error:
             logger.info("neighbours were not told that this site has finished: %s", error)
 
@@ -277,7 +277,7 @@ class Peer:
             endpoint.stop(f"its disk is full. {START_AGAIN}" if full else reason, parks=full)
             raise
         finally:
-            self.was_met = any(link.agreed for link in endpoint.machine.epoch.links.values())
+            self.was_met = any(link.met is not None for link in endpoint.machine.epoch.links.values())
             endpoint.close()
 
     def _fit(self, transport: TlsTransport, view: Membership, start: np.ndarray | None) -> Outcome:
@@ -290,7 +290,7 @@ class Peer:
         start = self.own.start() if start is None and not average else start
         try:
             prepared = prepare(self.request, self.own.data(shards, weights, transport))
-            transport.compare(SET_UP)
+            transport.compare(Stage.SET_UP)
             found = fit(prepared, start, average_start=average, events=log, on_estimate=self._keep, share=True)
         except PutOffError as error:
             return self.files.put_off(view, transport.sign(PUT_OFF), str(error))
@@ -299,7 +299,7 @@ class Peer:
         except Exception:
             # If sites were told different numbers, later sums are noise, and errors due to it say little.
             with contextlib.suppress(errors.DeadlineError, errors.ParkedError):
-                transport.compare(ENDING)
+                transport.compare(Stage.ENDING)
             raise
         signed = transport.sign(result_digest(found))
         self.spare.release()

@@ -21,7 +21,7 @@ from eigenmesh.errors import InputError, ParkedError, UnreadableFileError, file_
 from eigenmesh.fitting import Fit, Forecast, fit_numbers, model_of
 from eigenmesh.model import Model, read_model, write_model
 from eigenmesh.protocol.membership import Membership
-from eigenmesh.protocol.setup import RESULT, read_statement
+from eigenmesh.protocol.setup import Topic, read_statement
 from eigenmesh.sites.network_file import Manifest
 from eigenmesh.sites.site import OutFolder, Site
 from eigenmesh.transports.tls import CertificateKeyring
@@ -288,7 +288,7 @@ class ResultFiles:
         digest, members = numbers["result_sha256"], list(numbers["sites"])
         for member in members:
             statement = read_statement(numbers["signatures"][member], keyring, self.manifest.run_id)
-            if (statement.kind, statement.site, statement.content[1]) != (RESULT, member, digest):
+            if (statement.kind, statement.site, statement.content[1]) != (Topic.RESULT, member, digest):
                 raise UnreadableFileError(f"{member} has not signed it.")
         bounds = numbers["error_bounds"]
         if model is None or self.site.name not in members:

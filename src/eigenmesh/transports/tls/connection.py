@@ -568,7 +568,7 @@ class ConnectionThread:
                 talk = await self._dialler.wait(neighbour, waiting)
             except OSError as error:
                 self._feed(Unreachable(neighbour, plain_reason(error)))
-                await asyncio.sleep(backoff_s(next(attempts), random))
+                await asyncio.sleep(backoff_s(next(attempts), random.Random()))
                 continue
             if talk is not None:
                 self._start(self._take_call(talk, relay), f"greet {neighbour}")

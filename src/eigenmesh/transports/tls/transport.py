@@ -27,7 +27,7 @@ from eigenmesh.masking import Masks
 from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol import wire
 from eigenmesh.protocol.rounds import JournalledMasks
-from eigenmesh.protocol.setup import DAMAGED, FINISHED, Instance, Past
+from eigenmesh.protocol.setup import Departure, Instance, Past
 from eigenmesh.transports.base import Arrays, Links, Transport, in_library_of
 from eigenmesh.transports.tls.connection import ConnectionThread, Credentials, Supervisor
 from eigenmesh.transports.tls.dialling import Dialler, Routes
@@ -99,7 +99,7 @@ class Endpoint:
                 self._journal = self._open_journal(journal)
                 past = self._journal.past
             except CannotResumeError as error:
-                past = past._replace(left=FINISHED if setup.has_result else DAMAGED, why=str(error))
+                past = past._replace(left=Departure.FINISHED if setup.has_result else Departure.DAMAGED, why=str(error))
         try:
             self._records = len(past.entries)
             self.machine = ep.SiteMachine(setup, past, random.Random(secrets.randbits(64)), time.monotonic())
