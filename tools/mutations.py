@@ -6,6 +6,7 @@ import argparse
 import multiprocessing
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -225,12 +226,30 @@ def keys_may_change() -> list[Change]:
     return [(_machine, "Membership", Trusting), (_masks, "Transcript", WithoutKeys)]
 
 
+def called_once() -> list[Change]:
+    return [(Peering, "_call_again", lambda self, link, reason: None)]
+
+
+def answers_forgotten() -> list[Change]:
+    """A round that has to wait for the disk is not tried again when the disk is done."""
+    original = Outbox.durable
+
+    def durable(self: Outbox, records: int) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        original(self, records)
+        self._waiting = waiting
+
+    return [(Outbox, "durable", durable)]
+
+
 MUTATIONS: dict[str, Callable[[], list[Change]]] = {
     "a round is acknowledged before it is on the disk": acknowledge_before_durable,
     "a statement is said before it is on the disk": lambda: _before_durable(Outbox, "state"),
     "a farewell is taken before it is on the disk": lambda: _before_durable(Outbox, "keep_farewell"),
     "a last word is taken before it is on the disk": lambda: _before_durable(Peering, "_hear_last_word"),
     "a site that cannot resume does not say so": leaves_without_a_word,
+    "a neighbour is not called again": called_once,
+    "what waits for the disk is forgotten": answers_forgotten,
     "a site with its result waits for those that have gone": waits_for_those_who_have_gone,
     "an epoch begins before its start is on the disk": start_from_memory,
     "signatures of statements are not checked": unchecked_signatures,

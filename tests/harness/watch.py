@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import TYPE_CHECKING
 
 from eigenmesh.errors import ParkedError
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from harness.process import FaultyProcess
     from harness.world import FaultWorld
 
+# Most seconds from the start of a process, or from the end of the last fault, to its end. A site that waits for nothing
+# ends later, by the deadline of a round or of an agreement.
+STUCK_S = 36.0
 # Kinds of statements that a site must have on its disk before it sends them.
 DURABLE_KINDS = ("lost", "view", "heard", "result")
 
@@ -52,6 +56,7 @@ class RunWatch:
         # When a site was first heard to be unable to resume, and the processes that are alone from their start.
         self._left_at = math.inf
         self._alone: dict[FaultyProcess, float] = {}
+        self._started: dict[FaultyProcess, float] = {}
 
     def wrote(self, process: FaultyProcess, write: Write) -> None:
         """A message is sent: it must be in the audit, acknowledge only synced rounds, and repeat a round unchanged."""
@@ -153,6 +158,7 @@ class RunWatch:
     def starts(self, process: FaultyProcess) -> None:
         """A process starts; it is alone if no other site has one from then until it ends."""
         self._alone.clear()
+        self._started[process] = self._world.time.now
         if process.disk.has_result and not any(one.alive for one in self._world.processes):
             self._alone[process] = self._world.time.now
 
@@ -166,6 +172,21 @@ class RunWatch:
             )
         if isinstance(process.error, ParkedError) and now > self._left_at + waits_s and self._world.scenario.tells:
             raise BrokenError("nobody waits for who has left", f"{process.site} is parked: {process.error}")
+        self._check_waits(process)
+
+    def _check_waits(self, process: FaultyProcess) -> None:
+        """Once all faults are over, a process ends soon, and does not wait in vain for a site that is there."""
+        world, now, site = self._world, self._world.time.now, process.site
+        over = max((fault.at_s + fault.for_s for fault in world.scenario.faults), default=0.0)
+        # Who says farewell and stays holds up the others until a round's deadline, as one that sends nothing.
+        held = any(fault.kind == "farewell early" for fault in world.scenario.faults)
+        if not held and (stuck_s := now - max(over, self._started[process])) > STUCK_S:
+            raise BrokenError("all bounds are met early", f"{site} ended {stuck_s:.0f} s after the last fault")
+        waited = re.search(rf"\b{site} has .*waited \S+ s for ([\w, ]+) to join", str(process.error))
+        for name in waited.group(1).split(", ") if waited else ():
+            there = [since for one, since in self._started.items() if one.site == name and one.alive]
+            if there and now - max(over, min(there)) > world.setup_of(site).join_s:
+                raise BrokenError("who is there is met", f"{site} was parked, but {name} was there: {process.error}")
 
     def begins(self, site: str, lost: Links, start: bytes) -> None:
         """An epoch begins at a site, from this estimate."""
