@@ -142,7 +142,7 @@ class Peers(Network):
     def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
         values = self._piggyback.values
         if values is None:
-            return self.transport.reducer(like, "mean")
+            return lambda array: self.transport.all_reduce(array, "mean")
         return lambda array: self._sum_with(values, array * (1 / self.n_nodes))
 
     def _sum_with(self, values: Array, array: Array) -> Array:

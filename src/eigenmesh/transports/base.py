@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import ClassVar, Literal, Self
 
 import numpy as np
@@ -163,10 +163,6 @@ class Transport(ABC):
         A mean needs floating point. The maximum of NaN is undefined.
         """
         raise TransportError(f"{type(self).__name__} has no all-reduce; average over links instead, such as with tree.")
-
-    def reducer(self, like: Array, reduction: Reduction) -> Callable[[Array], Array]:
-        """An all-reduce prepared for arrays of this library, shape and dtype. All nodes must call it together."""
-        return partial(self.all_reduce, reduction=reduction)
 
     def post(self, receiver: int, arrays: Arrays) -> None:
         """Send arrays to a neighbour that does not wait for them. The caller must not change them afterwards."""

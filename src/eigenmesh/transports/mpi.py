@@ -6,13 +6,11 @@ import atexit
 import hashlib
 import os
 import sys
-import threading
 import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -98,38 +96,6 @@ class MessageRows:
         return [int(row) for row in np.flatnonzero((self._marks != self.sent[:8]).any(axis=1))]
 
 
-class Watchdog:
-    """Checks ``current_call`` regularly. The watched thread sets it to a new object per call, and to None in between.
-
-    A call counts from the first check that sees it, so the deadline may be late by the time between two checks.
-    ``on_late`` is called once, in the watchdog's thread, when a call exceeds ``timeout_s``.
-    """
-
-    def __init__(self, timeout_s: float, on_late: Callable[[], None]) -> None:
-        self._timeout_s, self._on_late = timeout_s, on_late
-        self.current_call: object = None
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._check_calls, name="mpi-watchdog", daemon=True)
-            self._thread.start()
-
-    def close(self) -> None:
-        self._closed.set()
-
-    def _check_calls(self) -> None:
-        seen, since = None, 0.0
-        while not self._closed.wait(min(1.0, self._timeout_s / 4)):
-            call, now = self.current_call, time.monotonic()
-            if call is not seen:
-                seen, since = call, now
-            elif call is not None and now - since > self._timeout_s:
-                self._on_late()
-                return
-
-
 # A wait tests a few times, then yields its core to other ranks. After AWAKE_S, plus the time that the bytes take on a
 # slow link, it sleeps between tests, a little longer each time.
 CHECKS = range(8)
@@ -182,8 +148,8 @@ class MPITransport(Transport):
         # cannot mistake one for the other.
         self._comm, self._agreement_comm = self._duplicate(comm), self._duplicate(comm)
         self._graphs: dict[bytes, GraphLinks] = {}
-        self._reducers: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
-        self._watchdog = Watchdog(timeout_s, self._abort_late)
+        # The kinds of array that all nodes have agreed to reduce.
+        self._agreed: set[tuple[Any, ...]] = set()
 
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> GraphLinks:
         """Make a graph communicator, or reuse the one that all nodes made before for the same links."""
@@ -271,47 +237,24 @@ class MPITransport(Transport):
         return rows
 
     def all_reduce(self, array: Array, reduction: Reduction) -> Array:
-        return self.reducer(array, reduction)(array)
-
-    def reducer(self, like: Array, reduction: Reduction) -> Callable[[Array], Array]:
-        """MPI's blocking all-reduce, which is its fastest. If it misses the deadline, all ranks are aborted."""
-        dtype = ea.to_numpy(like).dtype
-        key = (like.shape, dtype, reduction)
-        reduce = self._reducers.get(key)
-        if reduce is None:
-            reduce = self._reducers[key] = self._reducer(tuple(like.shape), dtype, reduction)
-        return reduce if isinstance(like, np.ndarray) else lambda array: ea.like(reduce(ea.to_numpy(array)), array)
-
-    def _reducer(self, shape: tuple[int, ...], dtype: np.dtype, reduction: Reduction) -> Callable[[Any], Any]:
-        if dtype.kind not in ("f" if reduction == "mean" else "fiu") or dtype == np.float16:
-            also = "" if reduction == "mean" else " or an integer type"
-            raise InputError(f"MPI has no {reduction} of {dtype}; use float32, float64{also}.")
-        self._agree_on(f"all_reduce {reduction}", f"{dtype}{list(shape)}")
-        watchdog = self._watchdog
-        watchdog.start()
-        all_reduce, in_place = self._comm.Allreduce, self._mpi.IN_PLACE
+        own = ea.to_numpy(array)
+        if (own.shape, own.dtype, reduction) not in self._agreed:
+            self._begin_reducing(own, reduction)
+        # A copy, which is reduced in place.
+        total = np.empty(own.shape, own.dtype)
+        np.multiply(own, 1 / self._size if reduction == "mean" else 1, out=total)
         operation = self._mpi.MAX if reduction == "max" else self._mpi.SUM
-        # Make a copy, which is reduced in place.
-        begin: Callable[[Any], Any] = partial(np.array, order="C")
-        if reduction == "mean":
-            shares = partial(np.multiply, 1 / self._size, order="C")
-            # NumPy returns a scalar for an array without axes.
-            begin = shares if shape else lambda array: np.array(shares(array))
-        sent, messages = self.sent, self._reduce_messages
-        n_bytes = messages * prod(shape) * dtype.itemsize
+        self._wait(self._comm.Iallreduce(self._mpi.IN_PLACE, total, operation), "all nodes to reduce")
+        self.sent.add(self._reduce_messages, total.nbytes)
+        return total if isinstance(array, np.ndarray) else ea.like(total, array)
 
-        def reduce(array: Any) -> Any:
-            # Speed matters here: if ranks share cores, every microsecond of one delays all.
-            total = watchdog.current_call = begin(array)
-            try:
-                all_reduce(in_place, total, operation)
-            finally:
-                watchdog.current_call = None
-            sent.messages += messages
-            sent.bytes += n_bytes
-            return total
-
-        return reduce
+    def _begin_reducing(self, own: np.ndarray, reduction: Reduction) -> None:
+        """Agree with all nodes on a kind of array that is reduced for the first time."""
+        if own.dtype.kind not in ("f" if reduction == "mean" else "fiu") or own.dtype == np.float16:
+            also = "" if reduction == "mean" else " or an integer type"
+            raise InputError(f"MPI has no {reduction} of {own.dtype}; use float32, float64{also}.")
+        self._agree_on(f"all_reduce {reduction}", f"{own.dtype}{list(own.shape)}")
+        self._agreed.add((own.shape, own.dtype, reduction))
 
     def _wait(self, request: Any, awaited: str, rows: MessageRows | None = None, links: Links | None = None) -> None:
         test = request.Test
@@ -356,11 +299,6 @@ class MPITransport(Transport):
         sys.stderr.flush()
         (self._mpi.COMM_WORLD if self._closed else self._comm).Abort(self._status)
 
-    def _abort_late(self) -> None:
-        """The main thread is blocked inside MPI, so no exception can be raised there."""
-        self._failed = True
-        self.abort(self._deadline_message("all nodes to reduce", None, None))
-
     def close(self) -> None:
         # After a failure this would wait without end for pending requests; ``_abort_at_exit`` ends them.
         if self._closed or self._failed or self._mpi.Is_finalized():
@@ -371,7 +309,6 @@ class MPITransport(Transport):
             for rows in links.ready.values():
                 rows.free()
             links.graph.Free()
-        self._watchdog.close()
         self._agreement_comm.Free()
         self._comm.Free()
 
