@@ -12,11 +12,12 @@ from small import METHODS, made_up, made_up_row, small_panel
 from eigenmesh.experiments.catalogue import unlike_experiment
 from eigenmesh.experiments.claims import (
     CostRow,
+    as_csv,
     best_rows,
     cell,
+    cost_columns,
     cost_rows,
-    costs_csv,
-    errors_csv,
+    error_columns,
     line_of,
     problems_solved,
 )
@@ -80,23 +81,24 @@ def test_line_is_the_median_with_the_quartiles():
 
 def test_csv_has_the_numbers_of_the_table():
     rows = [CostRow.of(METHODS[0], [falling(0.1), falling(0.2)]), CostRow.of(FAST_PCA, [falling(0.7, 30)] * 2)]
-    lines = list(csv.DictReader(io.StringIO(costs_csv([("part", rows)]))))
-    assert len(lines) == len(rows) * len(UNITS) * len(TARGETS)
+    lines = list(csv.DictReader(io.StringIO(as_csv(cost_columns([("part", rows)])))))
+    assert len(lines) == len(rows) * len(TARGETS)
     for line in lines:
-        (row,) = (row for row in rows if row.method.label == line["method"])
-        target = [f"{goal:g}" for goal in TARGETS].index(line["target"])
-        shown = cell(row, target, line["unit"]).split()[0]
-        assert shown == (f"{float(line['cost']):,.0f}" if line["cost"] else "-")
-        assert float(line["floor"]) == pytest.approx(row.floor, rel=1e-6)
-        assert (line["part"], line["trials"]) == ("part", "2")
-    assert {line["centralised"] for line in lines if line["method"] == "OI"} == {"yes"}
-    assert {line["settings"] for line in lines if line["method"] == "FAST-PCA"} == {"step_size=0.7"}
+        (row,) = (row for row in rows if row.method.label == line["solver"])
+        target = [f"{goal:g}" for goal in TARGETS].index(line["error"])
+        for unit in UNITS:
+            shown = cell(row, target, unit).split()[0]
+            assert shown == (f"{float(line[unit]):,.0f}" if line[unit] else "-")
+        assert float(line["least_error"]) == pytest.approx(row.floor, rel=1e-6)
+        assert (line["part"], line["trials"], int(line["reached"])) == ("part", "2", row.reached()[target])
+    assert {line["centralised"] for line in lines if line["solver"] == "OI"} == {"True"}
+    assert {line["settings"] for line in lines if line["solver"] == "FAST-PCA"} == {"step_size=0.7"}
 
 
 def test_csv_of_errors_has_every_recorded_point_of_every_trial():
     curves = [falling(0.5), falling(0.7, 30)]
-    read = list(csv.DictReader(io.StringIO(errors_csv([("part", [(FAST_PCA, curves)])]))))
-    assert {(row["part"], row["method"], row["settings"]) for row in read} == {("part", "FAST-PCA", FAST_PCA.words)}
+    read = list(csv.DictReader(io.StringIO(as_csv(error_columns([("part", [(FAST_PCA, curves)])])))))
+    assert {(row["part"], row["solver"], row["settings"]) for row in read} == {("part", "FAST-PCA", FAST_PCA.words)}
     for trial, curve in enumerate(curves):
         own = [row for row in read if row["trial"] == str(trial)]
         np.testing.assert_allclose([float(row["error"]) for row in own], curve.error, rtol=1e-6)

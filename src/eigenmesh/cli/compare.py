@@ -14,7 +14,7 @@ from eigenmesh.cli.messages import Messages
 from eigenmesh.cli.options import METHOD, OUTPUT, option, parse_solvers
 from eigenmesh.cli.output import facts_of, make_folder, require_apart
 from eigenmesh.events import EventLog
-from eigenmesh.experiments.claims import costs_csv, errors_csv
+from eigenmesh.experiments.claims import as_csv, cost_columns, error_columns
 from eigenmesh.experiments.comparison import Compared, compared, methods_of
 from eigenmesh.experiments.experiment import Method
 from eigenmesh.experiments.figures import cost_table
@@ -102,9 +102,8 @@ def _log_of(messages: Messages, methods: Sequence[Method], stack: ExitStack, met
 
 
 def _write(folder: Path, found: Compared, cost: str) -> list[Path]:
-    pairs = [(method, [curve]) for method, curve in zip(found.methods, found.curves, strict=True)]
-    written = [save_text(folder / COSTS, costs_csv([(found.name, found.cost_rows)]))]
-    written.append(save_text(folder / ERRORS, errors_csv([(found.name, pairs)])))
+    written = [save_text(folder / COSTS, as_csv(cost_columns([(found.name, found.cost_rows)])))]
+    written.append(save_text(folder / ERRORS, as_csv(error_columns([(found.name, found.runs)]))))
     # Centralised methods send nothing.
     if cost != "bytes" or not all(method.centralised for method in found.methods):
         figure = found.plot(cost)

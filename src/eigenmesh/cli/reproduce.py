@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from joblib import cpu_count
 
 from eigenmesh import __version__
 from eigenmesh.atomic_write import save_text
@@ -19,7 +19,7 @@ from eigenmesh.errors import InputError
 from eigenmesh.experiments import catalogue, claims, figures, pages
 from eigenmesh.experiments.experiment import DataSet, Experiment, Panel, TrialRun
 from eigenmesh.experiments.pages import Chapter, PanelResult
-from eigenmesh.experiments.runs import Results, Store, kept_runs, make_runs, missing_data, runs_of, usable_cores
+from eigenmesh.experiments.runs import Results, Store, kept_runs, make_runs, missing_data, runs_of
 from eigenmesh.report import save_picture
 from eigenmesh.report.pictures import matplotlib
 from eigenmesh.words import canonical_name
@@ -78,8 +78,8 @@ def reproduce(
     matplotlib("figure")
     make_folder(out)
     store = Store(make_folder(out / "cache"))
-    runs = {experiment.name: runs_of(experiment, trials, seed) for experiment in experiments}
-    results, missing = _carry_out(messages, runs, store, jobs or usable_cores())
+    runs = [run for experiment in experiments for run in runs_of(experiment, trials, seed)]
+    results, missing = _carry_out(messages, runs, store, jobs or cpu_count())
     chapters = [_chapter(experiment, results, missing) for experiment in experiments]
     command = f"eigenmesh reproduce {what}{' --quick' if quick else ''} --trials {trials} --seed {seed}"
     about = {
@@ -105,25 +105,23 @@ def _experiments(what: str, rounds: int | None, quick: bool) -> list[Experiment]
 
 
 def _carry_out(
-    messages: Messages, runs: dict[str, list[TrialRun]], store: Store, jobs: int
+    messages: Messages, everything: list[TrialRun], store: Store, jobs: int
 ) -> tuple[Results, dict[str, str]]:
     """Curves of all runs, stored and new; and by name of each missing data set, a message that says how to get it."""
-    everything = [run for each in runs.values() for run in each]
     results = kept_runs(everything, store)
     wanted = [run for run in everything if run not in results]
     missing = missing_data({run.panel for run in wanted})
     for words in missing.values():
         messages.alert(f"left out: {words}", style="yellow")
     due = [run for run in wanted if _data_name(run.panel) not in missing]
-    experiment_of = {run: name for name, each in runs.items() for run in each}
-    totals = Counter(experiment_of[run] for run in (*results, *due))
-    done = Counter(experiment_of[run] for run in results)
+    done = len(results)
     with messages.waiting("running") as tell:
 
         def finish(run: TrialRun) -> None:
-            name = experiment_of[run]
-            done[name] += 1
-            tell(f"{name}: {done[name]:,} of {totals[name]:,} runs are done", at_once=done[name] == totals[name])
+            nonlocal done
+            done += 1
+            total = len(results) + len(due)
+            tell(f"{done:,} of {total:,} runs are done", at_once=done == total)
 
         make_runs(due, store, jobs, finish)
     return results | kept_runs(due, store), missing
@@ -171,11 +169,11 @@ def _write(out: Path, what: str, chapters: Sequence[Chapter], about: dict[str, s
         if not made:
             continue
         written += _draw(out, chapter, made)
-        texts = {
-            f"{name}-costs.csv": claims.costs_csv((result.panel.title, result.rows) for result in made),
-            f"{name}-errors.csv": claims.errors_csv((result.panel.title, result.runs) for result in made),
+        tables = {
+            "costs": claims.cost_columns((result.panel.title, result.rows) for result in made),
+            "errors": claims.error_columns((result.panel.title, result.runs) for result in made),
         }
-        written += [save_text(out / file_name, text) for file_name, text in texts.items()]
+        written += [save_text(out / f"{name}-{kind}.csv", claims.as_csv(table)) for kind, table in tables.items()]
     title = "The experiments of the FAST-PCA paper, run again"
     if what == UNLIKE:
         title = "Decentralised PCA when the data of the nodes differ"

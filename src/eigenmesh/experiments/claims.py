@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain, groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -128,38 +128,51 @@ def problems_solved(tables: Sequence[Sequence[CostRow]]) -> dict[str, list[tuple
     }
 
 
-def costs_csv(parts: Iterable[tuple[str, Sequence[CostRow]]]) -> str:
-    """Tables as CSV, one line per part, method, unit and target; an empty cost means never."""
-    numbers = ["cost", "least", "most", "reached", "trials", "floor"]
-    records = [["part", "method", "settings", "centralised", "unit", "target", *numbers]]
-    for part, row in ((part, row) for part, rows in parts for row in rows):
-        about = [part, row.method.label, row.method.words, "yes" if row.method.centralised else "no"]
-        reached = row.reached()
-        for unit in UNITS:
-            for target, cost, costs, count in zip(TARGETS, row.typical(unit), row.costs[unit], reached, strict=True):
-                shown = [f"{value:.10g}" if np.isfinite(value) else "" for value in (cost, costs.min(), costs.max())]
-                counts = [str(count), str(row.trials), f"{row.floor:.6e}"]
-                records.append([*about, unit, f"{target:g}", *shown, *counts])
-    return as_csv(records)
+def cost_columns(parts: Iterable[tuple[str, Sequence[CostRow]]]) -> dict[str, list[Any]]:
+    """Columns of a table with a row per part, solver and target: the costs in each unit, NaN for never."""
+    goals = [(part, row, at) for part, rows in parts for row in rows for at in range(len(TARGETS))]
+    return {
+        "part": [part for part, _, _ in goals],
+        **_about([row.method for _, row, _ in goals]),
+        "error": [TARGETS[at] for _, _, at in goals],
+        **{unit: [_or_nan(row.typical(unit)[at]) for _, row, at in goals] for unit in UNITS},
+        "reached": [int(row.reached()[at]) for _, row, at in goals],
+        "trials": [row.trials for _, row, _ in goals],
+        "least_error": [row.floor for _, row, _ in goals],
+    }
 
 
-def errors_csv(parts: Iterable[tuple[str, Iterable[tuple[Method, Sequence[Curve]]]]]) -> str:
-    """Recorded points as CSV: one line per part, method, trial and point, with every cost so far and the error."""
-    records: list[list[object]] = [["part", "method", "settings", "trial", *Curve._fields]]
-    for part, runs in parts:
-        for method, curves in runs:
-            for trial, curve in enumerate(curves):
-                *costs, errors = curve
-                for *spent, error in zip(*costs, errors, strict=True):
-                    numbers = [f"{cost:.0f}" for cost in spent]
-                    records.append([part, method.label, method.words, trial, *numbers, f"{error:.6e}"])
-    return as_csv(records)
+def error_columns(parts: Iterable[tuple[str, Iterable[tuple[Method, Sequence[Curve]]]]]) -> dict[str, list[Any]]:
+    """Columns of a table with a row per part, solver, trial and recorded point: every cost so far, and the error."""
+    runs = [(part, method, *one) for part, pairs in parts for method, each in pairs for one in enumerate(each)]
+    points = [(part, method, trial) for part, method, trial, curve in runs for _ in curve.error]
+    return {
+        "part": [part for part, _, _ in points],
+        **_about([method for _, method, _ in points]),
+        "trial": [trial for _, _, trial in points],
+        **{name: [value for *_, curve in runs for value in getattr(curve, name).tolist()] for name in Curve._fields},
+    }
 
 
-def as_csv(records: Iterable[Sequence[object]]) -> str:
-    """Rows of cells as CSV."""
+def _or_nan(cost: float) -> float:
+    return float(cost) if np.isfinite(cost) else float("nan")
+
+
+def _about(methods: Sequence[Method]) -> dict[str, list[Any]]:
+    return {
+        "solver": [method.label for method in methods],
+        "settings": [method.words for method in methods],
+        "centralised": [method.centralised for method in methods],
+    }
+
+
+def as_csv(columns: Mapping[str, Sequence[object]]) -> str:
+    """A table as CSV; the cell of a number that is NaN is empty."""
     content = io.StringIO()
-    csv.writer(content, lineterminator="\n").writerows(records)
+    writer = csv.writer(content, lineterminator="\n")
+    writer.writerow(columns)
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow([f"{cell:.10g}".replace("nan", "") if isinstance(cell, float) else cell for cell in row])
     return content.getvalue()
 
 

@@ -8,18 +8,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from eigenmesh.data import make_frame
 from eigenmesh.errors import InputError
 from eigenmesh.estimator import DecentralizedPCA
 from eigenmesh.estimator.pca import data_for, event_log
 from eigenmesh.events import EventLog
-from eigenmesh.experiments.claims import CostRow, line_of
+from eigenmesh.experiments.claims import CostRow, cost_columns, error_columns, line_of
 from eigenmesh.experiments.experiment import Method
 from eigenmesh.experiments.figures import Axis, draw_errors, errors_picture
 from eigenmesh.experiments.problems import ROUNDS_ALONE, Comparison
-from eigenmesh.experiments.runs import TARGETS, UNITS, Curve, follow
+from eigenmesh.experiments.runs import UNITS, Curve, follow
 from eigenmesh.fitting import ColumnData, NodeData, Request
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
 from eigenmesh.report.pictures import root_figure
@@ -57,9 +55,14 @@ class Compared:
     curves: tuple[Curve, ...]
 
     @property
+    def runs(self) -> list[tuple[Method, list[Curve]]]:
+        """The solvers, each with its curve, as the only one of several trials."""
+        return [(method, [curve]) for method, curve in zip(self.methods, self.curves, strict=True)]
+
+    @property
     def cost_rows(self) -> list[CostRow]:
         """Cost of each solver to reach each error, for tables."""
-        return [CostRow.of(method, [curve]) for method, curve in zip(self.methods, self.curves, strict=True)]
+        return [CostRow.of(method, curves) for method, curves in self.runs]
 
     @property
     def costs(self) -> Any:
@@ -67,27 +70,15 @@ class Compared:
 
         The frame is of pandas, polars or pyarrow, the first of them that is installed.
         """
-        pairs = [(method, curve, target) for method, curve in self._pairs() for target in TARGETS]
-        columns = {
-            unit: np.array([_or_never(curve.cost_to_reach(target, unit)) for _, curve, target in pairs])
-            for unit in UNITS
-        }
-        about: dict[str, Any] = {
-            "solver": [method.label for method, _, _ in pairs],
-            "settings": [method.words for method, _, _ in pairs],
-            "centralised": [method.centralised for method, _, _ in pairs],
-            "error": np.array([target for _, _, target in pairs]),
-        }
-        return make_frame({**about, **columns, "least_error": np.array([curve.floor for _, curve, _ in pairs])})
+        columns = cost_columns([(self.name, self.cost_rows)])
+        # There is one part, and one trial.
+        return make_frame({name: cells for name, cells in columns.items() if name not in ("part", "reached", "trials")})
 
     @property
     def errors(self) -> Any:
         """A row per solver and recorded iteration: the cost so far in each unit, and the error."""
-        pairs = self._pairs()
-        labels = [method.label for method, curve in pairs for _ in curve.error]
-        settings = [method.words for method, curve in pairs for _ in curve.error]
-        columns = {name: np.concatenate([getattr(curve, name) for _, curve in pairs]) for name in Curve._fields}
-        return make_frame({"solver": labels, "settings": settings, **columns})
+        columns = error_columns([(self.name, self.runs)])
+        return make_frame({name: cells for name, cells in columns.items() if name not in ("part", "trial")})
 
     def plot(self, cost: str = "rounds", *, ax: Axes | None = None) -> Figure:
         """Figure of the error of all solvers against their cost.
@@ -100,18 +91,15 @@ class Compared:
             Where to draw, if not in a new figure.
         """
         unit = canonical_name("unit of cost", cost, UNITS)
-        shown = [(method, curve) for method, curve in self._pairs() if not (unit == "bytes" and method.centralised)]
+        shown = [(method, curves) for method, curves in self.runs if not (unit == "bytes" and method.centralised)]
         if not shown:
             raise InputError("no solver of this comparison sends anything; choose another cost than bytes.")
-        axis = Axis(self.name, self.about, [line_of(method, [curve], unit) for method, curve in shown], unit)
+        axis = Axis(self.name, self.about, [line_of(method, curves, unit) for method, curves in shown], unit)
         if ax is None:
             return errors_picture([axis])
         draw_errors(ax, axis)
         ax.legend(frameon=False)
         return root_figure(ax)
-
-    def _pairs(self) -> list[tuple[Method, Curve]]:
-        return list(zip(self.methods, self.curves, strict=True))
 
     def __repr__(self) -> str:
         return f"{self.name}, {self.about}\n{self.costs}"
@@ -120,10 +108,6 @@ class Compared:
         """The costs, as the data frame shows itself in a notebook."""
         shown: Any = getattr(self.costs, "_repr_html_", lambda: f"<pre>{self.costs}</pre>")
         return str(shown())
-
-
-def _or_never(cost: float) -> float:
-    return cost if np.isfinite(cost) else float("nan")
 
 
 def compare(

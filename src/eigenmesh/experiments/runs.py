@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import os
-import signal
 import threading
+import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from joblib import Parallel, delayed
 
 from eigenmesh.arrays import Array
 from eigenmesh.atomic_write import save_arrays
@@ -212,71 +211,38 @@ def make_runs(runs: Sequence[TrialRun], store: Store, jobs: int, report: Report)
     The runs of one trial stay in one process, because they share its data.
     """
     batches = [list(batch) for _, batch in groupby(runs, key=lambda run: (run.panel, run.seed, run.trial))]
-    jobs = max(1, min(jobs, len(batches)))
-    threads = max(1, usable_cores() // jobs)
-    if jobs > 1:
-        _make_in_processes(batches, store, jobs, threads, report)
-        return
-    with threadpool_limits(threads):
-        for batch in batches:
-            _make_batch(batch, store, report)
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-
-
-def _make_batch(batch: Sequence[TrialRun], store: Store, report: Report) -> None:
-    """Carry out the runs of one trial of a panel, which share one problem."""
-    panel, _, seed, trial = batch[0]
-    comparison = make_comparison(panel, seed, trial)
-    for run in batch:
-        store.save(run, follow(run.method, comparison, panel.rounds))
-        report(run)
-
-
-def _make_in_processes(batches: list[list[TrialRun]], store: Store, jobs: int, threads: int, report: Report) -> None:
-    # Spawned, not forked: a fork would copy locks that threads of linear algebra libraries hold.
-    context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_worker, initargs=(threads,))
+    made = Parallel(min(jobs, len(batches)) or 1, return_as="generator_unordered")
     try:
-        for future in as_completed([executor.submit(_run_in_worker, batch, store) for batch in batches]):
-            for run in future.result():
+        for batch in made(delayed(_make_batch)(batch, store, os.getpid()) for batch in batches):
+            for run in batch:
                 report(run)
     except BrokenProcessPool as error:
         message = "a worker process died, perhaps out of memory; run again with fewer --jobs. Finished runs are kept."
         raise EigenmeshError(message) from error
-    finally:
-        # After an error or an interrupt workers may still be running.
-        workers = list((executor._processes or {}).values())
-        executor.shutdown(wait=False, cancel_futures=True)
-        for worker in workers:
-            worker.terminate()
-        for worker in workers:
-            worker.join()
 
 
-def _begin_worker(threads: int) -> None:
-    # An interrupt from the terminal goes to all processes, but the parent ends its workers itself.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    threadpool_limits(threads)
-
-
-def _end_with_parent() -> None:
-    """End when the parent ends: a parent that was killed cannot end its workers."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _run_in_worker(batch: list[TrialRun], store: Store) -> list[TrialRun]:
+def _make_batch(batch: list[TrialRun], store: Store, starter: int) -> list[TrialRun]:
+    """Carry out the runs of one trial of a panel, which share one problem, in a worker of a process or in itself."""
+    if os.getpid() != starter:
+        _end_with(starter)
+    panel, _, seed, trial = batch[0]
     try:
-        _make_batch(batch, store, lambda run: None)
+        comparison = make_comparison(panel, seed, trial)
+        for run in batch:
+            store.save(run, follow(run.method, comparison, panel.rounds))
     except EigenmeshError as error:
         # Some of our errors take more arguments than the message, so pickle cannot rebuild them.
         raise EigenmeshError(str(error)) from None
     return batch
+
+
+@cache
+def _end_with(parent: int) -> None:
+    """End this worker when its parent has ended: a parent that was killed cannot end its workers."""
+
+    def guard() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=guard, daemon=True).start()

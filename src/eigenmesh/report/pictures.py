@@ -227,7 +227,7 @@ def result_picture(
         The heading of the figure.
     """
     with_scores = scores is not None and len(loadings) > 1
-    shown = require_components(components, len(loadings), 2) if with_scores else (1, 2)[: len(loadings)]
+    shown = components if with_scores else (1, 2)[: len(loadings)]
     figure = new_figure(11.5, 8.6)
     if title:
         figure.suptitle(title, fontsize=TITLE_SIZE + 2)
@@ -236,9 +236,7 @@ def result_picture(
     if scores is not None and with_scores:
         left, right = upper.subfigures(1, 2, width_ratios=[1, 1.5])
         scree_picture(shares, ax=left.subplots())
-        panel = right.subplots()
-        _draw_scores(panel, np.asarray(scores), labels, shown, shares, ellipses)
-        _draw_legend(panel, outside=True)
+        scores_picture(scores, labels, components=shown, shares=shares, ellipses=ellipses, ax=right.subplots())
     else:
         scree_picture(shares, ax=upper.subplots())
     if image_shape is not None:
@@ -371,35 +369,35 @@ def scores_picture(
     ax : matplotlib.axes.Axes, optional
         Where to draw, if not in a new figure.
     """
-    scores = np.asarray(scores)
+    scores, labels = np.asarray(scores), [""] * len(scores) if labels is None else labels
     if scores.ndim != 2 or scores.shape[1] < 2:
         raise InputError("a picture of scores needs two components, but there is one; fit at least two.")
     shown = require_components(components, scores.shape[1], 2)
+    if len(labels) != len(scores):
+        raise InputError(f"{len(labels)} labels for {len(scores)} samples; give one for each.")
     figure, axes = _place(ax, 7.5, 6.0)
-    _draw_scores(axes, scores, labels, shown, shares, ellipses)
+    columns = [number - 1 for number in shown]
+    points = scores[:, columns]
+    n_groups = _draw_groups(axes, points, [str(label) for label in labels], ellipses)
+    named = [f"component {number}" for number in shown]
+    if shares is not None:
+        named = [f"{name} ({shares[number - 1]:.1%})" for name, number in zip(named, shown, strict=True)]
+    draw_frame(axes, *named)
+    groups = "" if n_groups < 2 else f" in {n_groups} groups"
+    around = f", ellipses for {ELLIPSE_SHARE:.0%} of each" if ellipses else ""
+    set_heading(axes, "Scores", f"{counted(len(scores), 'sample')}{groups}{around}")
     if loadings is not None:
-        weights = np.asarray(loadings)[[number - 1 for number in shown]].T
-        _draw_arrows(axes, scores[:, [number - 1 for number in shown]], weights, names, most)
-    _draw_legend(axes, outside=ax is None)
-    part_names(figure)
+        _draw_arrows(axes, points, np.asarray(loadings)[columns].T, names, most)
+    # Axes of a user's figure may have neighbours, on which a legend outside would lie, unless its layout makes room.
+    _draw_legend(axes, outside=figure.get_layout_engine() is not None)
+    if loadings is not None:
+        part_names(figure)
     return figure
 
 
-def _draw_scores(
-    axes: Axes,
-    scores: np.ndarray,
-    labels: Sequence[object] | np.ndarray | None,
-    shown: tuple[int, ...],
-    shares: np.ndarray | None,
-    ellipses: bool,
-) -> None:
-    """Points for all samples on the two components shown, and ellipses around groups."""
-    labels = [""] * len(scores) if labels is None else labels
-    if len(labels) != len(scores):
-        raise InputError(f"{len(labels)} labels for {len(scores)} samples; give one for each.")
-    points = scores[:, [number - 1 for number in shown]]
-    texts = np.array([str(label) for label in labels])
-    kinds = list(dict.fromkeys(texts.tolist()))
+def _draw_groups(axes: Axes, points: np.ndarray, labels: Sequence[str], ellipses: bool) -> int:
+    """Draw points (n, 2), with a colour and marker for each group, and ellipses around groups; returns their number."""
+    texts, kinds = np.array(labels), list(dict.fromkeys(labels))
     kinds = kinds if kinds == [""] else sorted(kinds, key=_natural)
     for number, (kind, label) in enumerate(zip(kinds, short_names(kinds), strict=True)):
         own, colour = points[texts == kind], COLOURS[number % 8]
@@ -409,13 +407,7 @@ def _draw_scores(
         axes.plot(own[:, 0], own[:, 1], MARKERS[(number // 8 + number) % 8], **style)
         if ellipses and len(own) > 2:
             axes.plot(*_ellipse(own).T, color=colour, linewidth=1.4)
-    named = [f"component {number}" for number in shown]
-    if shares is not None:
-        named = [f"{name} ({shares[number - 1]:.1%})" for name, number in zip(named, shown, strict=True)]
-    draw_frame(axes, *named)
-    groups = "" if len(kinds) < 2 else f" in {len(kinds)} groups"
-    around = f", ellipses for {ELLIPSE_SHARE:.0%} of each" if ellipses else ""
-    set_heading(axes, "Scores", f"{counted(len(scores), 'sample')}{groups}{around}")
+    return len(kinds)
 
 
 def _natural(label: str) -> tuple[int, float, str]:
@@ -544,8 +536,10 @@ LABELLED_POINTS = 11
 VECTOR_LINKS = 5000
 
 
-def network_picture(weights: Weights, names: Sequence[str] | None = None, title: str = "Network") -> Figure:
-    """Figure of the nodes and links of a network.
+def network_picture(
+    weights: Weights, names: Sequence[str] | None = None, title: str = "Network", *, ax: Axes | None = None
+) -> Figure:
+    """The nodes and links of a network: links as grey lines, nodes as numbered circles.
 
     Parameters
     ----------
@@ -555,15 +549,10 @@ def network_picture(weights: Weights, names: Sequence[str] | None = None, title:
         The names of the nodes, which show their numbers otherwise.
     title : str
         The heading of the figure.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw, if not in a new figure.
     """
-    figure = new_figure(6.0, 6.2)
-    draw_network(figure.subplots(), weights, names, title)
-    part_names(figure)
-    return figure
-
-
-def draw_network(axes: Axes, weights: Weights, names: Sequence[str] | None = None, title: str = "Network") -> None:
-    """Draw a network into axes: links as grey lines, nodes as numbered circles."""
+    figure, axes = _place(ax, 6.0, 6.2)
     graph = weights.graph
     positions = node_positions(graph)
     ends = np.array([(positions[a], positions[b]) for a, b in graph.edges]).reshape(-1, 2, 2)
@@ -577,6 +566,8 @@ def draw_network(axes: Axes, weights: Weights, names: Sequence[str] | None = Non
     axes.set(xlim=(-1.12, 1.12), ylim=(-1.12, 1.12))
     axes.axis("off")
     set_heading(axes, title, describe_network(weights))
+    part_names(figure)
+    return figure
 
 
 def describe_network(weights: Weights) -> str:
@@ -676,10 +667,8 @@ def run_picture(
     if title:
         figure.suptitle(title, fontsize=TITLE_SIZE + 2)
     parts: Any = figure.subfigures(1, 2, width_ratios=[1, 1.2])
-    draw_network(parts[0].subplots(), weights, names)
-    draw_convergence(parts[1].subplots(), result, tol)
-    part_names(figure)
-    return figure
+    convergence_picture(result, tol, ax=parts[1].subplots())
+    return network_picture(weights, names, ax=parts[0].subplots())
 
 
 def draw_components(figure: SubFigure, loadings: np.ndarray, image_shape: tuple[int, int], shares: np.ndarray) -> None:
@@ -701,8 +690,8 @@ def draw_components(figure: SubFigure, loadings: np.ndarray, image_shape: tuple[
         panel.set_xlabel(f"{k + 1}: {shares[k]:.1%}", fontsize=TEXT_SIZE)
 
 
-def convergence_picture(result: Result, tol: float, title: str = "Convergence") -> Figure:
-    """Figure of the residual against rounds, and of the true error if it is known.
+def convergence_picture(result: Result, tol: float, title: str = "Convergence", *, ax: Axes | None = None) -> Figure:
+    """The residual against rounds, and the true error if it is known. The lines differ in dashes, not in colour.
 
     Parameters
     ----------
@@ -712,14 +701,10 @@ def convergence_picture(result: Result, tol: float, title: str = "Convergence") 
         The tolerance of the run, which is drawn as a line.
     title : str
         The heading of the figure.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw, if not in a new figure.
     """
-    figure = new_figure(7.0, 5.2)
-    draw_convergence(figure.subplots(), result, tol, title)
-    return figure
-
-
-def draw_convergence(axes: Axes, result: Result, tol: float, title: str = "Convergence") -> None:
-    """Draw a run into axes. The lines differ in dashes, so that no colour is needed."""
+    figure, axes = _place(ax, 7.0, 5.2)
     scale, yardstick = residual_scale(result.certificate)
     # The record of the certificate is drawn as the stop.
     history = tuple(record for record in result.history if np.isnan(record.bound))
@@ -739,6 +724,7 @@ def draw_convergence(axes: Axes, result: Result, tol: float, title: str = "Conve
     traffic = result.traffic
     sent = f"{traffic.rounds:,} rounds, {traffic.messages:,} messages, {readable_bytes(traffic.bytes)} sent"
     set_heading(axes, title, f"{result.solver}: {sent}")
+    return figure
 
 
 def residual_scale(certificate: Certificate) -> tuple[float, str]:
