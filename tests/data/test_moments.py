@@ -209,7 +209,9 @@ def test_one_pass_gives_moments_and_covariances(exact_network, monkeypatch, mean
     shards = shards.weighted(weights) if weighted else shards
     chunks = Block.chunks
     monkeypatch.setattr(Block, "chunks", lambda block, *args, **kwargs: chunks(block, 96, out=kwargs.get("out")))
+    given = X.copy()
     scatters = [Scatter(shards, position) for position in range(4)]
+    assert (given == X).all()
     found = pooled_moments(shards, exact_network(4), scale=scale, scatters=scatters)
     kinds = [CovarianceKind.FORMED] * 4
     C = covariance_of_each(shards, found, kinds, Place.of(None, None), scatters).matrices.mean(axis=0)

@@ -88,11 +88,6 @@ class Block:
     def in_memory(self) -> bool:
         return self.source.in_memory
 
-    @property
-    def at_hand(self) -> bool:
-        """Whether rows are in memory, and each is in one piece."""
-        return self.in_memory and not self.lies_by_columns
-
     @cached_property
     def by_columns(self) -> bool:
         """Whether columns are read much faster than rows; then the source has ``read_columns``."""
@@ -157,10 +152,6 @@ class Block:
         at = self.rows.start + row if isinstance(self.rows, slice) else int(self.rows[row])
         return None if place is None else place(at, column if self.chosen is None else int(self.chosen[column]))
 
-    @property
-    def lies_by_columns(self) -> bool:
-        return bool(getattr(self.source, "lies_by_columns", False))
-
     def gathered(self) -> Block:
         """The same rows as one contiguous tensor, if they are scattered over a tensor."""
         if self.device is None or isinstance(self.rows, slice):
@@ -169,8 +160,8 @@ class Block:
         return replace(self, source=gathered, rows=slice(None))
 
     def held(self) -> Block:
-        """The same rows at hand; others are copied in their own dtype, and made dense."""
-        if self.at_hand:
+        """The same rows in memory; those of a file are read, in their own dtype, and made dense."""
+        if self.in_memory:
             return self
         held = np.empty(self.shape, self.dtype)
         for rows, columns, piece in self.pieces():

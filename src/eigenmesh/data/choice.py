@@ -8,13 +8,10 @@ from typing import NamedTuple
 
 from eigenmesh.data.block import INDEX_BYTES, Block
 from eigenmesh.data.samples import Partition
-from eigenmesh.data.source import CHUNK_BYTES
+from eigenmesh.data.source import CHUNK_BYTES, HELD_BYTES
 from eigenmesh.errors import InputError
 
 MEMORY_BYTES = 2 * 2**30
-# Rows of a file, or of an array that is stored column after column, are held in memory if they take no more than this,
-# and are read again for every product if they do.
-HELD_BYTES = 256 * 2**20
 # Time of a product with the rows relative to one with a matrix that has as many multiplications: few rows at a time are
 # multiplied with few columns, after they were gathered and centred.
 PASS_COST = 2.0
@@ -63,15 +60,15 @@ class Sizes:
     """Sizes of the data that decide the choice.
 
     n_samples: number of rows; n_matrices: number of covariances if they are formed; sparse_bytes: values and indices as
-    float64 CSR, None if dense; at_hand: whether rows are in memory, one after the other; held_bytes: most that others
-    may take in memory.
+    float64 CSR, None if dense; in_memory: False if rows are read from a file, or moved to a device; held_bytes: most
+    that such rows may take in memory.
     """
 
     n_samples: int
     n_features: int
     n_matrices: int
     sparse_bytes: int | None = None
-    at_hand: bool = True
+    in_memory: bool = True
     held_bytes: int = HELD_BYTES
 
     @classmethod
@@ -79,8 +76,8 @@ class Sizes:
         """Sizes of the rows of one node, or of several together."""
         n_samples, sparse = sum(block.n_rows for block in blocks), blocks[0].is_sparse
         sparse_bytes = sum((block.n_stored or 0) * (8 + INDEX_BYTES) for block in blocks) if sparse else None
-        at_hand = all(block.at_hand for block in blocks)
-        return cls(n_samples, blocks[0].n_features, len(blocks), sparse_bytes, at_hand)
+        in_memory = all(block.in_memory for block in blocks)
+        return cls(n_samples, blocks[0].n_features, len(blocks), sparse_bytes, in_memory)
 
     @property
     def is_thin(self) -> bool:
@@ -93,8 +90,8 @@ class Sizes:
 
     @property
     def may_hold(self) -> bool:
-        """Whether the rows are at hand, or so small that they are read once."""
-        return self.at_hand or self.memory_needed(CovarianceKind.MATRIX_FREE) <= self.held_bytes
+        """Whether the rows are in memory, or so small that they are read once."""
+        return self.in_memory or self.memory_needed(CovarianceKind.MATRIX_FREE) <= self.held_bytes
 
     def asked(self, kind: CovarianceKind) -> Choice:
         """The kind that the user named."""
@@ -103,7 +100,7 @@ class Sizes:
     def memory_needed(self, kind: CovarianceKind) -> int:
         """Peak bytes that a kind takes besides the data."""
         entries = self.n_samples * self.n_features
-        held = 0 if self.at_hand else 8 * entries
+        held = 0 if self.in_memory else 8 * entries
         return {
             # Forming needs two more float64 matrices: the sum and the product of one chunk.
             CovarianceKind.FORMED: self.n_features**2 * (8 * self.n_matrices + 16) + 2 * CHUNK_BYTES,

@@ -22,10 +22,10 @@ from eigenmesh.arrays import (
     to_numpy,
 )
 from eigenmesh.data.block import INDEX_BYTES, Block
-from eigenmesh.data.choice import HELD_BYTES, CovarianceKind, Sizes, choose_by_size
+from eigenmesh.data.choice import CovarianceKind, Sizes, choose_by_size
 from eigenmesh.data.moments import Centring, Moments, Scatter, scaled_mean
 from eigenmesh.data.samples import FeatureShards, Partition
-from eigenmesh.data.source import CHUNK_BYTES, HOST, Place, Samples
+from eigenmesh.data.source import CHUNK_BYTES, HELD_BYTES, HOST, Place, Samples
 from eigenmesh.errors import InputError
 
 # The covariance of sparse samples, and helpers of all kinds of covariance.

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from eigenmesh.data.block import Block, all_aligned, require_distinct_ids, take_columns
-from eigenmesh.data.source import Place, Source, as_source, source_at
+from eigenmesh.data.source import HOST, Place, Source, as_source, by_rows, source_at
 from eigenmesh.data.split import RandomSplit, Rows, Split, rows_by_value
 from eigenmesh.data.table import expand, read_table, warn_of_same
 from eigenmesh.data.table_options import column_label
@@ -148,12 +148,15 @@ class Partition:
     def moved(self, place: Place) -> Self:
         """The same samples on a device; each source is moved once, and on a GPU the rows of a node are made contiguous.
 
-        Sources that cannot be moved completely stay where they are, and are moved in chunks when they are read; so do
-        all of them if a GPU does not have the memory.
+        On the CPU, arrays from which scattered rows are gathered are stored row after row. Sources that cannot be moved
+        completely stay where they are, and are moved in chunks when they are read; so do all of them if a GPU does not
+        have the memory.
         """
         if not self.bytes_at(place):
             return self
         sources = {id(block.source): block.source for block in self.blocks}
+        if place == HOST and any(isinstance(block.rows, np.ndarray) for block in self.blocks):
+            sources = {key: by_rows(source) for key, source in sources.items()}
         there = {key: source_at(source, place) for key, source in sources.items()}
         blocks = (replace(block, source=there[id(block.source)]) for block in self.blocks)
         return replace(self, blocks=tuple(block.gathered() if place.is_gpu else block for block in blocks))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
@@ -27,6 +27,8 @@ from eigenmesh.words import listed, one_line
 # Size of a chunk of rows: large enough for BLAS and for sequential reading, small compared with memory. A GPU needs
 # larger ones.
 CHUNK_BYTES, GPU_CHUNK_BYTES = 2 * 2**20, 256 * 2**20
+# Rows of a file are held in memory, and an array that is stored column after column is copied, if they take no more.
+HELD_BYTES = 256 * 2**20
 # Pinned buffers that a GPU can read by itself: one is filled while another is copied.
 STAGE_BYTES, STAGES = 32 * 2**20, 3
 # Share of a GPU's free memory that samples moved there may take.
@@ -194,11 +196,6 @@ class MatrixSource:
     def in_memory(self) -> bool:
         return not is_mapped(self.matrix)
 
-    @property
-    def lies_by_columns(self) -> bool:
-        """Whether it is an array that is stored column after column, where the numbers of a row lie far apart."""
-        return isinstance(self.matrix, np.ndarray) and self.matrix.strides[0] < self.matrix.strides[1]
-
     def read(self, rows: Rows, out: np.ndarray | None = None) -> Samples:
         """As every source; rows that are gathered are written to ``out`` of at least so many rows, if it fits."""
         if self.device is not None and not isinstance(rows, slice):
@@ -332,6 +329,24 @@ def source_at(source: Source, place: Place) -> Source:
     if not (is_elsewhere and is_whole):
         return source
     return MatrixSource(place.put(source.read(slice(0, source.shape[0]))), source.feature_names)
+
+
+def by_rows(source: Source) -> Source:
+    """The same samples, stored row after row if they are a small array that is stored column after column, like frames.
+
+    To copy it once takes a fifth of the time of gathering scattered rows from it.
+    """
+    if not isinstance(source, MatrixSource) or not isinstance(source.matrix, np.ndarray) or not source.in_memory:
+        return source
+    matrix = source.matrix
+    if matrix.strides[0] >= matrix.strides[1] or matrix.nbytes > HELD_BYTES:
+        return source
+    copy = np.empty(matrix.shape, matrix.dtype)
+    # As many rows at a time as stay in the cache.
+    step = max(1, CHUNK_BYTES // (matrix.itemsize * matrix.shape[1]))
+    for start in range(0, len(matrix), step):
+        copy[start : start + step] = matrix[start : start + step]
+    return replace(source, matrix=copy)
 
 
 def is_frame(X: object) -> bool:

@@ -267,7 +267,7 @@ class NodeData(Data):
             # On a GPU the only limit for matrices is the free memory besides the samples.
             moved = self.shards.bytes_at(place)
             is_there = moved > 0 or self.shards.device is not None
-            sizes = replace(sizes, at_hand=is_there, held_bytes=0)
+            sizes = replace(sizes, in_memory=is_there, held_bytes=0)
             limits = int(FILL_OF_GPU * place.free_bytes()) - moved, GPU_PASS_COST
         return data.choose_by_size(sizes, columns, products, *limits)
 
