@@ -10,16 +10,15 @@ from typing import Any, TypeAlias
 
 import array_api_compat
 import numpy as np
-import scipy.linalg
-from scipy.linalg.blas import dgemm, dsyr2, dsyrk
+import scipy
 
-from eigenmesh.errors import DataError, InputError, import_extra
+from eigenmesh.errors import AtFirstUse, DataError, InputError, import_extra
 
 Array: TypeAlias = Any
 Namespace: TypeAlias = Any
 
 # The compatibility wrapper of NumPy itself, for code that starts from files and estimators.
-numpy: Namespace = array_api_compat.array_namespace(np.empty(0))
+numpy: Namespace = AtFirstUse("array_api_compat.numpy")
 
 # Bytes of a number in memory and in a message: all arithmetic is in float64, or in 64-bit integers.
 ITEM_BYTES = 8
@@ -34,6 +33,11 @@ def namespace(array: Array) -> Namespace:
     """Array API namespace of the array."""
     # Called many times per iteration; the shortcut for NumPy saves a microsecond each time.
     return numpy if isinstance(array, np.ndarray) else array_api_compat.array_namespace(array)
+
+
+def is_sparse(value: object) -> bool:
+    """Whether this is a sparse array or matrix of SciPy, whose module is not imported to find out."""
+    return any(kind.__module__.startswith("scipy.sparse") for kind in type(value).__mro__)
 
 
 def like(values: np.ndarray, model: Array) -> Array:
@@ -138,19 +142,19 @@ def add_to_triangle(matrix: np.ndarray, chunk: np.ndarray) -> None:
     """Add ``chunk^T chunk`` to the upper triangle: (d, d), (n, d)."""
     # BLAS adds to one triangle in place, half the work of a product. It sees the transpose of rows, so its lower
     # triangle, the faster one to make, is the upper triangle here.
-    dsyrk(1.0, chunk.T, beta=1.0, c=matrix.T, overwrite_c=True, lower=True)
+    scipy.linalg.blas.dsyrk(1.0, chunk.T, beta=1.0, c=matrix.T, overwrite_c=True, lower=True)
 
 
 def subtract_from_triangle(matrix: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
     """Subtract ``x y^T + y x^T`` from the upper triangle: (d, d), (d,) each."""
-    dsyr2(-1.0, x, y, a=matrix.T, overwrite_a=True, lower=True)
+    scipy.linalg.blas.dsyr2(-1.0, x, y, a=matrix.T, overwrite_a=True, lower=True)
 
 
 def add_product(total: Array, rows: Array, scores: Array) -> None:
     """Add ``rows^T scores`` to a total whose columns are contiguous: (d, k), (n, d), (n, k)."""
     if isinstance(total, np.ndarray):
         # Without a temporary array: wide rows are few at a time, and adding would take as long as the product.
-        dgemm(1.0, rows.T, scores.T, beta=1.0, c=total, trans_b=True, overwrite_c=True)
+        scipy.linalg.blas.dgemm(1.0, rows.T, scores.T, beta=1.0, c=total, trans_b=True, overwrite_c=True)
     else:
         total += rows.mT @ scores
 

@@ -31,7 +31,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 __all__ = [
     "AbortedError",
@@ -204,6 +204,18 @@ def warn_user(message: str, category: type[Warning] = DataWarning) -> None:
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _NOT_USERS:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+
+
+class AtFirstUse:
+    """A module that is imported when one of its names is first used: a process that does without it stays small."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        # The next time it is found without coming here.
+        self.__dict__[name] = value = getattr(importlib.import_module(self._module), name)
+        return value
 
 
 def import_extra(module: str, extra: str, purpose: str) -> ModuleType:

@@ -13,15 +13,14 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from numbers import Real
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, TypeVar, dataclass_transform, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, dataclass_transform, get_args
 
-import networkx as nx
 import numpy as np
-from scipy import sparse
 
+from eigenmesh.arrays import is_sparse
 from eigenmesh.averaging import AVERAGINGS, Averaging
 from eigenmesh.data import SPLITS, CovarianceKind, Missing, Scaling, Split, missing_policy
-from eigenmesh.errors import InputError, UnknownNameError
+from eigenmesh.errors import AtFirstUse, InputError, UnknownNameError
 from eigenmesh.events import BatchChecked, Listener
 from eigenmesh.graphs import TOPOLOGIES, WEIGHTS, NetworkSequence, Weights
 from eigenmesh.graphs.topologies import is_edge_list
@@ -29,6 +28,12 @@ from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_compone
 from eigenmesh.solvers import SOLVERS, Solver
 from eigenmesh.transports import TRANSPORTS, Transport
 from eigenmesh.words import canonical_name, find_name, lookup
+
+if TYPE_CHECKING:
+    import networkx as nx
+else:
+    nx = AtFirstUse("networkx")
+
 
 Privacy: TypeAlias = Literal["open", "masked"]
 Partition: TypeAlias = Literal["samples", "features"]
@@ -159,7 +164,7 @@ def _is_number(value: Any) -> bool:
 def _is_matrix(value: Any) -> bool:
     if isinstance(value, bool):
         return False
-    if sparse.issparse(value):
+    if is_sparse(value):
         return True
     try:
         return np.asarray(value, dtype=float).ndim == 2
@@ -170,7 +175,11 @@ def _is_matrix(value: Any) -> bool:
 FLAG = Allowed("True or False", lambda value: isinstance(value, bool | np.bool_), python=bool)
 NOTHING = Allowed("None", lambda value: value is None, written=False)
 CALLABLE = Allowed("a callable", lambda value: callable(value), written=False)
-A_NETWORK = instances("a networkx graph, Weights, a NetworkSequence", nx.Graph, Weights, NetworkSequence)
+A_NETWORK = Allowed(
+    "a networkx graph, Weights, a NetworkSequence",
+    lambda value: isinstance(value, (Weights, NetworkSequence, nx.Graph)),
+    written=False,
+)
 LINKS = Allowed("a list of pairs of nodes", is_edge_list, written=False)
 MATRIX = Allowed("an (M, M) matrix", _is_matrix, written=False)
 RANDOM = instances("a NumPy random generator", np.random.RandomState, np.random.Generator)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from eigenmesh.arrays import Array, everywhere
 from eigenmesh.errors import GraphError, InputError
@@ -40,7 +40,7 @@ class LinearRound:
     """Whether the matrix is as ``in_order`` makes it."""
 
     @cached_property
-    def sums(self) -> sparse.csr_array:
+    def sums(self) -> scipy.sparse.csr_array:
         """The matrix for products with NumPy arrays, see ``in_order``."""
         return self.matrix if self.ordered else in_order(self.matrix)
 
@@ -63,18 +63,18 @@ class LinearRound:
         return int(np.bincount(self.sends[1], minlength=1).max())
 
 
-def in_order(matrix: Any) -> sparse.csr_array:
+def in_order(matrix: Any) -> scipy.sparse.csr_array:
     """A matrix (nodes, n) as CSR whose rows begin with the node's own entry, followed by its senders', ascending.
 
     A product adds the entries of a row in this order, each product and each sum rounded, so all networks that use it
     have the same bits, whether a process holds one node or all of them.
     """
-    entries = sparse.coo_array(matrix)
+    entries = scipy.sparse.coo_array(matrix)
     entries.eliminate_zeros()
     row, column = entries.row, entries.col
     order = np.lexsort((column, row != column, row))
     starts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=entries.shape[0]))])
-    return sparse.csr_array((entries.data[order], column[order], starts), shape=entries.shape)
+    return scipy.sparse.csr_array((entries.data[order], column[order], starts), shape=entries.shape)
 
 
 class LinearNetwork(Protocol):

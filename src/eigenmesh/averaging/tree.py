@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
-import networkx as nx
 import numpy as np
-from scipy import sparse
+import scipy
 
 from eigenmesh.arrays import Array
 from eigenmesh.averaging.base import Exchanges, LinearNetwork, LinearRound
+from eigenmesh.errors import AtFirstUse
 from eigenmesh.graphs import Weights
+
+if TYPE_CHECKING:
+    import networkx as nx
+else:
+    nx = AtFirstUse("networkx")
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ def _from_parents(level: list[tuple[int, int]], n_nodes: int) -> LinearRound:
 def _level(columns: np.ndarray, starts: np.ndarray) -> LinearRound:
     """A round in which each node adds up the values of some nodes: those of node i begin at ``starts[i]``."""
     n_nodes = len(starts) - 1
-    matrix = sparse.csr_array((np.ones(len(columns)), columns, starts), shape=(n_nodes, n_nodes))
+    matrix = scipy.sparse.csr_array((np.ones(len(columns)), columns, starts), shape=(n_nodes, n_nodes))
     return LinearRound(matrix, ordered=True)
 
 

@@ -10,9 +10,8 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-import scipy.sparse
 
-from eigenmesh.arrays import Array, namespace
+from eigenmesh.arrays import Array, is_sparse, namespace
 from eigenmesh.data.cures import in_python
 from eigenmesh.data.source import CHUNK_BYTES, MatrixSource, Samples, Source, as_source, chunk_bytes, require_exact
 from eigenmesh.data.split import Rows
@@ -188,7 +187,7 @@ class Block:
         if self.weights is None:
             return None
         own = self.weights[start : start + piece.shape[0]]
-        if scipy.sparse.issparse(piece):
+        if is_sparse(piece):
             return np.repeat(own, np.diff(piece.indptr))
         return namespace(piece).asarray(own[:, np.newaxis], device=piece.device)
 
@@ -294,7 +293,7 @@ def _plain_rows(rows: Rows, total: int) -> Rows:
 
 def position_of(piece: Samples, at: int) -> tuple[int, int]:
     """Row and column of the stored entry with this number, in an array or a csr_array."""
-    if not scipy.sparse.issparse(piece):
+    if not is_sparse(piece):
         row, column = divmod(at, piece.shape[1])
         return row, column
     return int(np.searchsorted(piece.indptr, at, side="right")) - 1, int(piece.indices[at])

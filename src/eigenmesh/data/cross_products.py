@@ -29,9 +29,8 @@ from math import fsum
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
-from eigenmesh.arrays import EPS, to_numpy
+from eigenmesh.arrays import EPS, is_sparse, to_numpy
 from eigenmesh.data.block import Block
 from eigenmesh.data.moments import Columns, Moments, Scaling, count_and_sum, moments_about
 from eigenmesh.data.samples import Partition, whole_count, whole_counts
@@ -358,7 +357,7 @@ def _pieces(block: Block, whole_rows: bool) -> Iterator[tuple[slice, slice, np.n
     for rows, columns, piece in block.pieces(n_bytes, whole_rows=whole_rows):
         for start in range(0, piece.shape[0], LEADING_ROWS):
             part = piece[start : start + LEADING_ROWS]
-            dense = to_numpy(part.toarray() if scipy.sparse.issparse(part) else part).astype(np.float64)
+            dense = to_numpy(part.toarray() if is_sparse(part) else part).astype(np.float64)
             yield slice(rows.start + start, rows.start + start + len(dense)), columns, dense
 
 

@@ -9,9 +9,8 @@ from math import fsum
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
-import scipy.sparse
 
-from eigenmesh.arrays import Array, add_to_triangle, mirror, namespace, subtract_from_triangle, to_numpy
+from eigenmesh.arrays import Array, add_to_triangle, is_sparse, mirror, namespace, subtract_from_triangle, to_numpy
 from eigenmesh.data.block import Block, lent, position_of
 from eigenmesh.data.samples import Partition, whole_count, whole_counts
 from eigenmesh.data.source import HOST, Place, Samples, chunk_bytes
@@ -36,7 +35,7 @@ class Centring:
 
         On the CPU it is written to ``out``, if given.
         """
-        dense = piece.toarray() if scipy.sparse.issparse(piece) else piece
+        dense = piece.toarray() if is_sparse(piece) else piece
         xp = namespace(dense)
         if dense.device not in self._placed:
             # Cached, because a copy to a GPU waits until it is idle.
@@ -84,7 +83,7 @@ class Centring:
 
     def prepared(self, block: Block, start: int, piece: Samples, place: Place, out: np.ndarray | None = None) -> Array:
         """A piece of a block from row ``start`` on, as ``chunks`` yields it."""
-        ready = self.apply(piece if scipy.sparse.issparse(piece) else place.put(piece), out)
+        ready = self.apply(piece if is_sparse(piece) else place.put(piece), out)
         weights = block.weights_of(start, ready)
         if weights is not None:
             ready *= weights**0.5
@@ -288,7 +287,7 @@ def _weighed(values: Array, weights: Array | None, power: float = 1.0) -> Array:
 
 def stored(piece: Samples) -> Array:
     """The stored entries of a piece: (rows, d) for an array, (stored,) for a csr_array."""
-    return piece.data if scipy.sparse.issparse(piece) else piece
+    return piece.data if is_sparse(piece) else piece
 
 
 def first_not_finite(piece: Samples) -> tuple[int, int, float]:
@@ -301,7 +300,7 @@ def first_not_finite(piece: Samples) -> tuple[int, int, float]:
 @np.errstate(invalid="ignore", over="ignore")
 def _by_column(piece: Samples, values: Array) -> np.ndarray:
     """Sums by column (d,) of values given for the stored entries of a piece."""
-    if scipy.sparse.issparse(piece):
+    if is_sparse(piece):
         return np.bincount(piece.indices, weights=values, minlength=piece.shape[1])
     if isinstance(values, np.ndarray):
         return sums_of_rows(values)
@@ -324,7 +323,7 @@ def sums_of_rows(rows: np.ndarray) -> np.ndarray:
 def _squares_by_column(piece: Samples, values: Array) -> np.ndarray:
     xp = namespace(values)
     wide = xp.astype(values, xp.float64, copy=False)
-    if scipy.sparse.issparse(piece):
+    if is_sparse(piece):
         return _by_column(piece, wide**2)
     if isinstance(wide, np.ndarray):
         return np.asarray(np.einsum("nd,nd->d", wide, wide))

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import IO, Final, Literal, TypeAlias
 
 import numpy as np
-from scipy import sparse
 
-from eigenmesh.arrays import to_numpy
+from eigenmesh.arrays import is_sparse, to_numpy
 from eigenmesh.atomic_write import write_atomically
 from eigenmesh.data.block import Block, Table, aligned
 from eigenmesh.data.covariance import distances
@@ -52,7 +51,7 @@ class Projector:
 
     def standardised(self, X: Samples) -> np.ndarray:
         """(X - mean) / scale, dense and in float64: (n, d)."""
-        dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
+        dense = X.toarray() if is_sparse(X) else np.asarray(X)
         centred = dense - self.mean
         missing = ~np.isfinite(centred) if self.fills else None
         if missing is not None:
@@ -77,7 +76,7 @@ class Projector:
 
     def scores(self, X: Samples) -> np.ndarray:
         """Scores of samples in memory, dense or CSR: (n, d) -> (n, K)."""
-        if sparse.issparse(X) and not self.fills:
+        if is_sparse(X) and not self.fills:
             # Centred after the product, so that X is never made dense.
             loadings = self.components if self.scale is None else self.components / self.scale
             scores = np.asarray(X @ loadings.T) - self.mean @ loadings.T
@@ -119,7 +118,7 @@ class Projector:
         """Triples (rows, columns, piece) of a source whose columns are aligned with the names of the features."""
         block = Block(aligned(source, self.components.shape[1], names, where, "the model"))
         for rows, columns, read in block.pieces(PIECE_BYTES, whole_rows=whole_rows):
-            piece = read if sparse.issparse(read) else to_numpy(read)
+            piece = read if is_sparse(read) else to_numpy(read)
             if not self.fills and not np.isfinite(stored(piece)).all():
                 row, column, value = first_not_finite(piece)
                 row, column = rows.start + row, columns.start + column

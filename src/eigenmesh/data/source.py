@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import array_api_compat
 import numpy as np
-import scipy.sparse
+import scipy
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array, Namespace, as_tensor, namespace, numpy_dtype, on_host, to_numpy
+from eigenmesh.arrays import Array, Namespace, as_tensor, is_sparse, namespace, numpy_dtype, on_host, to_numpy
 from eigenmesh.data.cures import Unusable, cure_of, in_python
 from eigenmesh.data.split import Rows
 from eigenmesh.data.table_options import TableOptions, listed_columns, require_distinct, row_label
@@ -185,12 +185,12 @@ class MatrixSource:
     @cached_property
     def device(self) -> Any:
         """Device of a tensor; None for NumPy and scipy."""
-        is_numpy = isinstance(self.matrix, np.ndarray) or scipy.sparse.issparse(self.matrix)
+        is_numpy = isinstance(self.matrix, np.ndarray) or is_sparse(self.matrix)
         return None if is_numpy else self.matrix.device
 
     @cached_property
     def n_stored(self) -> int | None:
-        return int(self.matrix.nnz) if scipy.sparse.issparse(self.matrix) else None
+        return int(self.matrix.nnz) if is_sparse(self.matrix) else None
 
     @cached_property
     def in_memory(self) -> bool:
@@ -314,7 +314,7 @@ def checkable(X: Any, what: str = "X") -> Any:
         as_source(X, what)
         return X
     _require_array(X, what)
-    if isinstance(X, np.ndarray) or scipy.sparse.issparse(X):
+    if isinstance(X, np.ndarray) or is_sparse(X):
         # scikit-learn takes objects that are numbers.
         require_real(np.dtype(float) if X.dtype == object else X.dtype, what)
     if isinstance(X, np.ndarray) and X.ndim == 2 and not is_mapped(X):
@@ -382,7 +382,7 @@ def _run_of_rows(matrix: Samples, rows: slice) -> Samples:
 
 
 def _as_matrix(X: Any, what: str) -> Samples:
-    if scipy.sparse.issparse(X):
+    if is_sparse(X):
         matrix = scipy.sparse.csr_array(X) if X.ndim == 2 else X
         if X.ndim == 2 and _has_duplicates(matrix):
             # Duplicates stand for their sum. Summed in a copy, so that the caller's matrix does not change.
@@ -410,7 +410,7 @@ def _require_array(X: Any, what: str) -> None:
     if is_anndata(X):
         fix = "give its matrix, adata.X, or a layer, adata.layers[..], or read_table(adata).source"
         raise DataError(f"{what} is an AnnData object, not a matrix; {fix}.")
-    is_array = scipy.sparse.issparse(X) or array_api_compat.is_array_api_obj(X) or hasattr(kind, "__array__")
+    is_array = is_sparse(X) or array_api_compat.is_array_api_obj(X) or hasattr(kind, "__array__")
     if hasattr(kind, "__getitem__") and not is_array and not isinstance(X, Sequence | Mapping):
         name = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
         raise DataError(f"{what} is a {name}, not a matrix; give an array, a sparse matrix, a data frame or a Source.")

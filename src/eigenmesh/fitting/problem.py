@@ -8,19 +8,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import networkx as nx
 import numpy as np
-from scipy import sparse
+import scipy
 
 from eigenmesh import data, graphs
-from eigenmesh.errors import DataError, InputError, UnknownNameError
+from eigenmesh.arrays import is_sparse
+from eigenmesh.errors import AtFirstUse, DataError, InputError, UnknownNameError
 from eigenmesh.fitting.node_data import PARTITIONS, NodeData, node_data
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.graphs.topologies import graph_of, in_order_of, is_edge_list
 from eigenmesh.transports import Transport
 from eigenmesh.words import canonical_name, find_name
+
+if TYPE_CHECKING:
+    import networkx as nx
+else:
+    nx = AtFirstUse("networkx")
+
 
 DEFAULT_SPLIT = "random"
 DEFAULT_NODES = 10
@@ -309,7 +315,7 @@ def _graph_of_matrix(matrix: Any) -> nx.Graph | None:
     As weights, a matrix of 0 and 1 would never average: it would only leave or swap values. So it is an adjacency
     matrix.
     """
-    adjacent = sparse.csr_array(matrix)
+    adjacent = scipy.sparse.csr_array(matrix)
     if adjacent.shape[0] != adjacent.shape[1] or adjacent.shape[0] < 2 or not np.isin(adjacent.data, (0, 1)).all():
         return None
     # An entry (i, j) without its counterpart (j, i) is a one-way link.
@@ -322,7 +328,7 @@ def _graph_of_matrix(matrix: Any) -> nx.Graph | None:
 def _matrix(topology: Any) -> Any:
     """The (M, M) matrix, dense or sparse; raises an error that lists what a topology may be."""
     try:
-        matrix = topology if sparse.issparse(topology) else np.asarray(topology, dtype=float)
+        matrix = topology if is_sparse(topology) else np.asarray(topology, dtype=float)
     except (TypeError, ValueError):
         matrix = None
     if matrix is None or matrix.ndim != 2:

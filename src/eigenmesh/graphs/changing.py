@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
-from scipy import sparse
 
-from eigenmesh.errors import GraphError
+from eigenmesh.arrays import is_sparse
+from eigenmesh.errors import AtFirstUse, GraphError
 from eigenmesh.graphs.topologies import complete, graph_of, require_simple
 from eigenmesh.graphs.weights import Weights, adjacency, digest_of
+
+if TYPE_CHECKING:
+    import networkx as nx
+else:
+    nx = AtFirstUse("networkx")
+
 
 # Links of one round: (M, M), true where the node of the column sends to the node of the row.
 Links = np.ndarray
@@ -112,7 +117,7 @@ def _links_of(given: Any, round_: int) -> Links:
     if isinstance(given, nx.Graph):
         return np.asarray(adjacency(given).toarray() > 0)
     try:
-        links = np.asarray(given.toarray() if sparse.issparse(given) else given)
+        links = np.asarray(given.toarray() if is_sparse(given) else given)
     except ValueError:
         links = np.array(None)
     if links.dtype.kind not in "biuf" or not np.isfinite(links).all():

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy import sparse
+import scipy
 
+from eigenmesh.arrays import is_sparse
 from eigenmesh.errors import GraphError, InputError
 
 # Distances in a network: its diameter and its centre.
@@ -24,7 +25,7 @@ DENSE_NODES = 100
 VISITS = 200_000_000
 
 
-def diameter_and_centre(matrix: np.ndarray | sparse.csr_array) -> tuple[int, int]:
+def diameter_and_centre(matrix: np.ndarray | scipy.sparse.csr_array) -> tuple[int, int]:
     """Diameter of weights (M, M), and the node with the smallest sum of distances to and from its farthest nodes."""
     outward = eccentricities(matrix)
     # With two-way links both distances are the same.
@@ -32,13 +33,13 @@ def diameter_and_centre(matrix: np.ndarray | sparse.csr_array) -> tuple[int, int
     return int(outward.max()), int(both.argmin())
 
 
-def is_two_way(matrix: np.ndarray | sparse.csr_array) -> bool:
+def is_two_way(matrix: np.ndarray | scipy.sparse.csr_array) -> bool:
     """Whether every link, a nonzero entry of (M, M), goes both ways."""
     linked = matrix != 0
     return not (linked != linked.T).sum()
 
 
-def eccentricities(matrix: np.ndarray | sparse.csr_array) -> np.ndarray:
+def eccentricities(matrix: np.ndarray | scipy.sparse.csr_array) -> np.ndarray:
     """Number of links from each node to the farthest one, on the graph where the matrix (M, M) is not zero: (M,).
 
     Entry (i, j) is a link from j to i. A breadth-first search from a node s with eccentricity e, and one back to it,
@@ -52,7 +53,7 @@ def eccentricities(matrix: np.ndarray | sparse.csr_array) -> np.ndarray:
     # Row j has the nodes that node j sends to.
     if isinstance(matrix, np.ndarray) and n_nodes <= DENSE_NODES:
         return _eccentricities_of_dense(matrix.T != 0)
-    links = sparse.csr_array(matrix.T != 0, dtype=np.float64)
+    links = scipy.sparse.csr_array(matrix.T != 0, dtype=np.float64)
     if n_nodes <= DENSE_NODES or int(np.diff(links.indptr).min()) * DENSE_SHARE >= n_nodes:
         return _eccentricities_of_dense((links != 0).toarray())
     from scipy.sparse import csgraph
@@ -60,7 +61,7 @@ def eccentricities(matrix: np.ndarray | sparse.csr_array) -> np.ndarray:
     n_components, _ = csgraph.connected_components(links, connection="strong")
     if n_components > 1:
         raise _not_connected(n_nodes, n_components)
-    backwards = None if is_two_way(links) else sparse.csr_array(links.T)
+    backwards = None if is_two_way(links) else scipy.sparse.csr_array(links.T)
     lower, upper = np.zeros(n_nodes, dtype=np.int32), np.full(n_nodes, n_nodes, dtype=np.int32)
     for search in range(max(2, VISITS // (n_nodes + links.nnz))):
         unsettled = np.flatnonzero(lower < upper)
@@ -95,7 +96,7 @@ def _eccentricities_of_dense(links: np.ndarray) -> np.ndarray:
     return farthest
 
 
-Matrix: TypeAlias = np.ndarray | sparse.csr_array
+Matrix: TypeAlias = "np.ndarray | scipy.sparse.csr_array"
 
 # Up to this many nodes, computing all eigenvalues is faster than iterating for two of them.
 DENSE_EIGENVALUES = 1000
@@ -153,9 +154,9 @@ def spectrum(matrix: Matrix, distances: tuple[int, int] | None = None) -> Spectr
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
         raise GraphError(f"the matrix has shape {matrix.shape}; a spectrum needs a square matrix.")
-    if not np.isfinite(matrix.data if sparse.issparse(matrix) else matrix).all():
+    if not np.isfinite(matrix.data if is_sparse(matrix) else matrix).all():
         raise GraphError("the matrix has NaN or infinity; a spectrum needs finite entries.")
-    second, smallest = ends(matrix) if is_symmetric(matrix) else _complex_ends(sparse.csr_array(matrix))
+    second, smallest = ends(matrix) if is_symmetric(matrix) else _complex_ends(scipy.sparse.csr_array(matrix))
     return Spectrum(second, smallest, *(distances or diameter_and_centre(matrix)))
 
 
@@ -190,14 +191,14 @@ def ends(matrix: Matrix) -> tuple[float, float]:
     if matrix.shape[0] == 1:
         return 0.0, 0.0
     if matrix.shape[0] <= DENSE_EIGENVALUES:
-        values = np.linalg.eigvalsh(sparse.csr_array(matrix).toarray())
+        values = np.linalg.eigvalsh(scipy.sparse.csr_array(matrix).toarray())
         others = np.delete(values, np.argmin(np.abs(values - 1.0)))
         return float(others[-1]), float(others[0])
-    links = sparse.csr_array(matrix, dtype=np.float64)
+    links = scipy.sparse.csr_array(matrix, dtype=np.float64)
     return _top(links), -_top(-links)
 
 
-def _complex_ends(links: sparse.csr_array) -> tuple[float, float]:
+def _complex_ends(links: scipy.sparse.csr_array) -> tuple[float, float]:
     """Largest modulus and smallest real part of the eigenvalues besides the 1 that belongs to the mean."""
     if links.shape[0] <= DENSE_EIGENVALUES:
         values = np.linalg.eigvals(links.toarray())
@@ -212,7 +213,7 @@ def _complex_ends(links: sparse.csr_array) -> tuple[float, float]:
     return float(np.abs(others).max()), float(others.real.min())
 
 
-def _top(matrix: sparse.csr_array) -> float:
+def _top(matrix: scipy.sparse.csr_array) -> float:
     """Largest eigenvalue on the complement of the constant vectors, by Lanczos or, if it is slow, by the inverse."""
     # Imported here and below, because small networks do not need these parts of SciPy.
     from scipy.sparse import linalg as sparse_linalg
@@ -235,7 +236,7 @@ def _largest(apply: Callable[[np.ndarray], np.ndarray], shape: tuple[int, int], 
     return float(sparse_linalg.eigsh(operator, k=1, which="LA", return_eigenvectors=False, **settings)[0])
 
 
-def _top_by_inverse(matrix: sparse.csr_array, ritz: float) -> float:
+def _top_by_inverse(matrix: scipy.sparse.csr_array, ritz: float) -> float:
     """Largest eigenvalue besides that of the constant vectors: sigma - 1/nu, nu the largest of (sigma I - matrix)^-1.
 
     sigma must be above the whole spectrum, that is, sigma I - matrix must be positive definite. It starts just above a
@@ -249,11 +250,11 @@ def _top_by_inverse(matrix: sparse.csr_array, ritz: float) -> float:
     return end + distance - 1.0 / _largest(_off_constants(factor.solve), matrix.shape)
 
 
-def _definite_factor(matrix: sparse.csr_array, sigma: float) -> Any | None:
+def _definite_factor(matrix: scipy.sparse.csr_array, sigma: float) -> Any | None:
     """LU factors of sigma I - matrix, or None if it is not positive definite."""
     from scipy.sparse import linalg as sparse_linalg
 
-    shifted = (sigma * sparse.eye_array(matrix.shape[0]) - matrix).tocsc()
+    shifted = (sigma * scipy.sparse.eye_array(matrix.shape[0]) - matrix).tocsc()
     symmetric = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
     try:
         factor = sparse_linalg.splu(shifted, **symmetric)

@@ -10,12 +10,16 @@ import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
-
-from eigenmesh.errors import GraphError, UnreadableFileError, file_errors
+from eigenmesh.errors import AtFirstUse, GraphError, UnreadableFileError, file_errors
 from eigenmesh.words import listed, lookup
+
+if TYPE_CHECKING:
+    import networkx as nx
+else:
+    nx = AtFirstUse("networkx")
+
 
 # Graphs from networkx or from a file, and checks of a graph.
 

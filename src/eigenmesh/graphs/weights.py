@@ -12,16 +12,22 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
-from scipy import sparse
+import scipy
 
-from eigenmesh.errors import GraphError
+from eigenmesh.arrays import is_sparse
+from eigenmesh.errors import AtFirstUse, GraphError
 from eigenmesh.graphs.eigenvalues import Matrix, Spectrum, diameter_and_centre, ends, is_symmetric, is_two_way, spectrum
 from eigenmesh.graphs.topologies import graph_of, require_both_ways, require_connected, require_simple
 from eigenmesh.words import canonical_name
+
+if TYPE_CHECKING:
+    import networkx as nx
+else:
+    nx = AtFirstUse("networkx")
+
 
 # Up to this many nodes, a dense product is as fast as a sparse one.
 DENSE_NODES = 256
@@ -128,7 +134,7 @@ class Weights:
 
 def digest_of(matrix: Matrix) -> str:
     """SHA-256 of a matrix of weights, rounded because different processors may differ in the last bits."""
-    entries = sparse.coo_array(matrix)
+    entries = scipy.sparse.coo_array(matrix)
     order = np.lexsort((entries.col, entries.row))
     places = np.stack([entries.row[order], entries.col[order]]).astype("<i8")
     values = np.round(entries.data[order] * 10.0**DIGEST_DECIMALS).astype("<i8")
@@ -137,8 +143,8 @@ def digest_of(matrix: Matrix) -> str:
 
 def half_way(matrix: Matrix) -> Matrix:
     """Lazy weights (I + W) / 2, dense or sparse like W. Their eigenvalues are positive if those of W are above -1."""
-    if sparse.issparse(matrix):
-        return sparse.csr_array((sparse.eye_array(matrix.shape[0]) + matrix) / 2)
+    if is_sparse(matrix):
+        return scipy.sparse.csr_array((scipy.sparse.eye_array(matrix.shape[0]) + matrix) / 2)
     return np.asarray((np.eye(matrix.shape[0]) + matrix) / 2)
 
 
@@ -158,7 +164,7 @@ def from_matrix(matrix: Any, graph: nx.Graph | None = None) -> Weights:
     return Weights(stored(links), _support(links) if graph is None else graph)
 
 
-def adjacency(graph: nx.Graph) -> sparse.csr_array:
+def adjacency(graph: nx.Graph) -> scipy.sparse.csr_array:
     """Ones for the links, receivers in rows and senders in columns: (M, M)."""
     require_simple(graph)
     n_nodes = graph.number_of_nodes()
@@ -168,14 +174,14 @@ def adjacency(graph: nx.Graph) -> sparse.csr_array:
     # Several times as fast as the conversion of networkx, which also reads the weights of links.
     receivers = np.fromiter(itertools.chain.from_iterable(graph.adj.values()), dtype=np.intp)
     senders = np.repeat(np.fromiter(graph, dtype=np.intp), [len(links) for links in graph.adj.values()])
-    return sparse.csr_array((np.ones(len(senders)), (receivers, senders)), shape=(n_nodes, n_nodes))
+    return scipy.sparse.csr_array((np.ones(len(senders)), (receivers, senders)), shape=(n_nodes, n_nodes))
 
 
 def stored(matrix: Any) -> Matrix:
     """Dense for small networks, sparse for large ones."""
     if matrix.shape[0] <= DENSE_NODES:
-        return np.asarray(matrix.toarray() if sparse.issparse(matrix) else matrix)
-    return sparse.csr_array(matrix)
+        return np.asarray(matrix.toarray() if is_sparse(matrix) else matrix)
+    return scipy.sparse.csr_array(matrix)
 
 
 def _support(matrix: Matrix) -> nx.Graph:
@@ -189,7 +195,7 @@ def _support(matrix: Matrix) -> nx.Graph:
 def _square(matrix: Any) -> Matrix:
     """Copy of a finite real square matrix, stored as weights are, or GraphError for anything else."""
     try:
-        given = matrix if sparse.issparse(matrix) else np.asarray(matrix)
+        given = matrix if is_sparse(matrix) else np.asarray(matrix)
     except ValueError as error:
         raise GraphError(f"weights must be a matrix of numbers ({error}).") from error
     if given.dtype.kind not in "biuf":
@@ -197,12 +203,12 @@ def _square(matrix: Any) -> Matrix:
     if given.ndim != 2 or given.shape[0] != given.shape[1] or given.shape[0] == 0:
         raise GraphError(f"weights must be a square matrix (M, M), not of shape {given.shape}.")
     square: Any = stored(given).astype(np.float64)
-    if sparse.issparse(square):
+    if is_sparse(square):
         square.sum_duplicates()
         square.eliminate_zeros()
-    values = square.data if sparse.issparse(square) else square
+    values = square.data if is_sparse(square) else square
     if not np.isfinite(values).all():
-        entries = sparse.coo_array(square)
+        entries = scipy.sparse.coo_array(square)
         first = np.flatnonzero(~np.isfinite(entries.data))[0]
         row, column, value = (part[first] for part in (entries.row, entries.col, entries.data))
         raise GraphError(f"weight ({row}, {column}) is {value}; all weights must be finite numbers.")
@@ -287,7 +293,7 @@ def metropolis(graph: nx.Graph) -> Weights:
     links = adjacency(graph).tocoo()
     degrees = np.bincount(links.row, minlength=links.shape[0])
     values = 1.0 / (1.0 + np.maximum(degrees[links.row], degrees[links.col]))
-    return _completed(sparse.coo_array((values, (links.row, links.col)), links.shape), graph)
+    return _completed(scipy.sparse.coo_array((values, (links.row, links.col)), links.shape), graph)
 
 
 def max_degree(graph: nx.Graph) -> Weights:
@@ -336,7 +342,7 @@ def laplacian_extremes(graph: nx.Graph) -> tuple[float, float]:
     largest = float(degrees.max())
     if not largest:
         return 0.0, 0.0
-    second, smallest = ends(sparse.csr_array(links + sparse.diags_array(largest - degrees)) / largest)
+    second, smallest = ends(scipy.sparse.csr_array(links + scipy.sparse.diags_array(largest - degrees)) / largest)
     return largest * (1.0 - second), largest * (1.0 - smallest)
 
 
@@ -363,7 +369,7 @@ def pull(graph: nx.Graph) -> Weights:
         The links.
     """
     links = _with_diagonal(graph)
-    return Weights(stored(sparse.diags_array(1 / links.sum(axis=1)) @ links), graph.to_directed())
+    return Weights(stored(scipy.sparse.diags_array(1 / links.sum(axis=1)) @ links), graph.to_directed())
 
 
 def balanced(graph: nx.Graph) -> Weights:
@@ -383,7 +389,7 @@ def balanced(graph: nx.Graph) -> Weights:
         before, columns = columns, 1 / (links.T @ rows)
         if np.abs(columns - before).max() <= BALANCED * np.abs(columns).max():
             break
-    scaled = sparse.diags_array(1 / (links @ columns)) @ links @ sparse.diags_array(columns)
+    scaled = scipy.sparse.diags_array(1 / (links @ columns)) @ links @ scipy.sparse.diags_array(columns)
     return Weights(stored(scaled), graph)
 
 
@@ -412,16 +418,16 @@ def resolved(name: str, graph: nx.Graph) -> str:
     return ("balanced" if graph.is_directed() else "metropolis") if name == "auto" else name
 
 
-def _with_diagonal(graph: nx.Graph) -> sparse.csr_array:
+def _with_diagonal(graph: nx.Graph) -> scipy.sparse.csr_array:
     require_connected(graph)
-    return sparse.csr_array(adjacency(graph) + sparse.eye_array(graph.number_of_nodes()))
+    return scipy.sparse.csr_array(adjacency(graph) + scipy.sparse.eye_array(graph.number_of_nodes()))
 
 
-def _completed(links: sparse.sparray, graph: nx.Graph) -> Weights:
+def _completed(links: scipy.sparse.sparray, graph: nx.Graph) -> Weights:
     """Weights with a diagonal that completes the row sums of the links to one."""
-    entries, nodes = sparse.coo_array(links), np.arange(links.shape[0])
+    entries, nodes = scipy.sparse.coo_array(links), np.arange(links.shape[0])
     diagonal = 1.0 - np.bincount(entries.row, entries.data, minlength=len(nodes))
     # Built in one step, because adding small sparse matrices takes longer than everything else here.
     places = np.concatenate([entries.row, nodes]), np.concatenate([entries.col, nodes])
     values = np.concatenate([entries.data, diagonal])
-    return Weights(stored(sparse.csr_array((values, places), links.shape)), graph)
+    return Weights(stored(scipy.sparse.csr_array((values, places), links.shape)), graph)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, NoReturn
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from eigenmesh import averaging as av
 from eigenmesh.arrays import Array, whole
@@ -64,7 +64,7 @@ class OneHere:
         return self._transport.gather(arrays, self._transport.links(receivers, senders))
 
     def sums(self, weights: np.ndarray, stack: Array) -> Array:
-        row = sparse.csr_array(weights[self._heard[0], self._heard].astype(stack.dtype)[np.newaxis])
+        row = scipy.sparse.csr_array(weights[self._heard[0], self._heard].astype(stack.dtype)[np.newaxis])
         return (row @ stack.reshape(len(stack), -1)).reshape(stack.shape[1:])
 
     def maxima(self, linked: np.ndarray, stack: Array) -> Array:

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, Parts, whole
@@ -34,7 +34,7 @@ class Part:
         # Columns as places in the stack: this node, then its senders.
         places = np.searchsorted(heard, columns) + 1
         places[columns == rank] = 0
-        self._row = sparse.csr_array((matrix.data[entries], places, [0, len(places)]), shape=(1, 1 + len(heard)))
+        self._row = scipy.sparse.csr_array((matrix.data[entries], places, [0, len(places)]), shape=(1, 1 + len(heard)))
         self._placed: dict[Any, Any] = {}
 
     def total(self, stack: Array) -> Array:

@@ -8,10 +8,9 @@ from typing import Any, TypeAlias
 
 import array_api_compat
 import numpy as np
-from scipy import sparse
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array, Parts, on_gpu
+from eigenmesh.arrays import Array, Parts, is_sparse, on_gpu
 from eigenmesh.averaging import Averaging, LinearRound, TreeAverage, pack, packed_bytes, unpack
 from eigenmesh.graphs import Weights
 from eigenmesh.networks.codec import Bound
@@ -161,14 +160,14 @@ def _children(tree: TreeAverage) -> dict[int, list[int]]:
 def _operator(exchange: LinearRound, array: Array) -> Product:
     """A function that multiplies several arrays (M, ...) by the (M, M) matrix, in the library of ``array``."""
     matrix = exchange.matrix
-    if sparse.issparse(matrix) and on_gpu(array) and matrix.shape[0] <= DENSE_ON_GPU:
+    if is_sparse(matrix) and on_gpu(array) and matrix.shape[0] <= DENSE_ON_GPU:
         matrix = matrix.toarray()
     if array_api_compat.is_numpy_array(array):
         placed = exchange.sums.astype(array.dtype, copy=False)
-    elif sparse.issparse(matrix) and array_api_compat.is_torch_array(array):
+    elif is_sparse(matrix) and array_api_compat.is_torch_array(array):
         placed = _torch_sparse(matrix, array)
     else:
-        placed = ea.like(matrix.toarray() if sparse.issparse(matrix) else matrix, array)
+        placed = ea.like(matrix.toarray() if is_sparse(matrix) else matrix, array)
     reshape = type(array).reshape if hasattr(array, "reshape") else ea.namespace(array).reshape
 
     def apply(values: Array) -> Array:

@@ -7,10 +7,8 @@ it: it declares links lost, signs its view, and waits until all members have sig
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
-
-import networkx as nx
 
 from eigenmesh.errors import FrameError, LostNeighbourError, ParkedError, TransportError
 from eigenmesh.masking import MIN_SITES
@@ -74,9 +72,7 @@ class Membership:
         """These links are lost."""
         self.lost = tuple(sorted({ordered(link) for link in links}))
         self.links = tuple(edge for edge in self.edges if edge not in self.lost)
-        graph = nx.Graph(self.links)
-        graph.add_node(self.name)
-        reached = nx.node_connected_component(graph, self.name)
+        reached = reached_from(self.name, self.links)
         self.members = tuple(site for site in self.sites if site in reached)
 
     def is_new(self, statement: Statement) -> bool:
@@ -205,6 +201,14 @@ class Membership:
 
 class TwiceError(FrameError):
     """Two statements of one site that cannot both be true."""
+
+
+def reached_from(name: str, links: Sequence[Edge]) -> set[str]:
+    """The sites that links connect with one of them, itself included."""
+    reached = {name}
+    while more := {end for link in links if not reached.isdisjoint(link) for end in link} - reached:
+        reached |= more
+    return reached
 
 
 def ordered(link: Iterable[str]) -> Edge:

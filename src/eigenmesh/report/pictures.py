@@ -8,20 +8,22 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 
 from eigenmesh.atomic_write import require_writable, write_atomically
 from eigenmesh.certificate import Certificate
-from eigenmesh.errors import InputError, import_extra
+from eigenmesh.errors import AtFirstUse, InputError, import_extra
 from eigenmesh.events import Record
 from eigenmesh.graphs import Weights
 from eigenmesh.iteration import Result
 from eigenmesh.words import readable_bytes
 
 if TYPE_CHECKING:
+    import networkx as nx
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
+else:
+    nx = AtFirstUse("networkx")
 
 SUFFIXES = (".png", ".svg", ".pdf")
 TITLE_SIZE, TEXT_SIZE = 11, 9

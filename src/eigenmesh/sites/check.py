@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy import sparse
 
-from eigenmesh.arrays import ITEM_BYTES
+from eigenmesh.arrays import ITEM_BYTES, is_sparse
 from eigenmesh.data import Source
 from eigenmesh.errors import EigenmeshError, MissingEntriesError
 from eigenmesh.fitting import Forecast, largest_sum, plan, prepare
@@ -227,7 +226,7 @@ def _columns(samples: Source) -> tuple[np.ndarray, np.ndarray]:
     step = max(1, NUMBERS_AT_ONCE // d)
     for start in range(0, n_samples, step):
         rows = samples.read(slice(start, min(start + step, n_samples)))
-        chunk = np.asarray(rows.toarray() if sparse.issparse(rows) else rows, dtype=float)
+        chunk = np.asarray(rows.toarray() if is_sparse(rows) else rows, dtype=float)
         finite = np.isfinite(chunk)
         missing += (~finite).sum(axis=0)
         low = np.minimum(low, np.where(finite, chunk, math.inf).min(axis=0))

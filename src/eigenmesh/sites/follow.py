@@ -17,9 +17,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from eigenmesh import data
+from eigenmesh.arrays import is_sparse
 from eigenmesh.atomic_write import replacing, save_json, write_atomically
 from eigenmesh.data import Partition, Samples, Table
 from eigenmesh.errors import CannotResumeError, DataError, InputError, TransportError, UnreadableFileError, file_errors
@@ -163,7 +164,7 @@ class Inbox:
         """The rows of these files, in this order."""
         self.load(counted)
         parts = [self._read[file.sha256] for file in counted]
-        stacked: Samples = sparse.vstack(parts, "csr") if any(map(sparse.issparse, parts)) else np.vstack(parts)
+        stacked: Samples = scipy.sparse.vstack(parts, "csr") if any(map(is_sparse, parts)) else np.vstack(parts)
         return stacked
 
     def load(self, counted: tuple[CountedFile, ...]) -> None:
@@ -198,7 +199,7 @@ class Inbox:
             fix = 'remove the row, or set missing = "mean" at all sites'
             raise DataError(f"{at} is {value}; {fix}. No row of this file was counted.")
         self.columns = columns
-        return rows if sparse.issparse(rows) else np.array(rows)
+        return rows if is_sparse(rows) else np.array(rows)
 
     def _hash(self, path: Path) -> str:
         facts = path.stat()
@@ -417,7 +418,7 @@ class Follower:
         path = site.out.folder / HANDOVER.format(site.name)
         if not path.exists():
             rows = self.inbox.stacked(ledger.files)
-            dense = rows.toarray() if sparse.issparse(rows) else rows
+            dense = rows.toarray() if is_sparse(rows) else rows
             write_atomically(path, lambda file: np.save(file, same_moments(np.asarray(dense, dtype=np.float64))))
         return path
 

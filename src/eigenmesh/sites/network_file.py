@@ -38,7 +38,7 @@ from eigenmesh.sites.site import (
     read_relays,
     read_schedule,
     require_name,
-    site_graph,
+    require_network,
 )
 from eigenmesh.words import canonical
 
@@ -189,7 +189,7 @@ def _edges(fields: Fields, names: tuple[str, ...], seed: int) -> tuple[tuple[str
         raise InputError(f"{fields.path} has edges and topology; give one of them, or none if sites exchange files.")
     if "edges" in fields:
         edges = fields.pairs("edges")
-        fields.checked("edges", site_graph, names, edges)
+        fields.checked("edges", require_network, names, edges)
         return in_order(names, edges)
     if "topology" not in fields:
         return ()
@@ -277,7 +277,6 @@ class Manifest:
                 "run": site.run,
                 "sites": listed(site.sites),
                 "edges": listed([" - ".join(edge) for edge in site.edges]),
-                "weights": site.weights.digest,
                 "relays": relayed or None,
                 "fingerprints": dict(site.fingerprints) or None,
                 **shared,

@@ -281,6 +281,8 @@ class Peer:
             endpoint.close()
 
     def _fit(self, transport: TlsTransport, view: Membership, start: np.ndarray | None) -> Outcome:
+        # The others may join much later, and only then is imported what a fit needs: a peer that waits is small.
+        transport.wait_for_members()
         members, table = view.members, self.own.settle(transport)
         spread = Spread(partition=self.site.settings.partition, transport=transport)
         shards = spread.own_shards(table, members)

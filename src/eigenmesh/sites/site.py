@@ -11,19 +11,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import networkx as nx
+from typing import TYPE_CHECKING, Any
 
 from eigenmesh.averaging import Integers, Tree
 from eigenmesh.certificate import COLUMNS as PROBE_COLUMNS
 from eigenmesh.data import Block, Table, TableOptions, aligned, all_files_of, read_table, require_distinct, scores_file
-from eigenmesh.errors import DataError, EigenmeshError, GraphError, InputError, UnknownNameError, file_errors
+from eigenmesh.errors import (
+    AtFirstUse,
+    DataError,
+    EigenmeshError,
+    GraphError,
+    InputError,
+    UnknownNameError,
+    file_errors,
+)
 from eigenmesh.fitting import largest_sum, one_sum_reveals_no_more, require_goes_with
-from eigenmesh.graphs import Weights, from_networkx, metropolis
-from eigenmesh.graphs.topologies import require_connected
+from eigenmesh.graphs import Weights, metropolis
 from eigenmesh.iteration import FIRST_BLOCK
 from eigenmesh.masking import MIN_SITES
+from eigenmesh.protocol.membership import reached_from
 from eigenmesh.settings import AT_SITES, FLAG, SETTINGS, Allowed, OnLoss, Partition, Request, parse, whole
 from eigenmesh.sites.addresses import (
     Address,
@@ -36,6 +42,12 @@ from eigenmesh.sites.addresses import (
 )
 from eigenmesh.sites.fields import COLUMNS, NA_VALUES, TEXT, Fields, toml_table
 from eigenmesh.solvers import SOLVERS, BlockKrylov, OneSum, Solver
+
+if TYPE_CHECKING:
+    import networkx as nx
+else:
+    nx = AtFirstUse("networkx")
+
 
 # Settings that all sites of a run must have in common.
 
@@ -171,22 +183,29 @@ def _solver(fields: Fields, name: str) -> Solver | None:
     return solver
 
 
-def site_graph(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> nx.Graph:
-    """The graph on 0 .. M - 1 in the order of ``sites``. It must be connected."""
-    graph = nx.Graph()
-    graph.add_nodes_from(sites)
+def require_network(sites: Sequence[str], edges: Sequence[tuple[str, str]]) -> None:
+    """Raise unless these links connect all sites, each given once."""
+    seen: set[frozenset[str]] = set()
     for first, second in edges:
         for name in (first, second):
-            if name not in graph:
+            if name not in sites:
                 raise GraphError(f"the link {first} - {second} names {name!r}, which is not a site; add or correct it.")
         if first == second:
             raise GraphError(f"the link {first} - {second} joins a site to itself; remove it.")
-        if graph.has_edge(first, second):
+        if {first, second} in seen:
             raise GraphError(f"the link {first} - {second} is given twice; remove one.")
-        graph.add_edge(first, second)
-    numbered = from_networkx(graph)
-    require_connected(numbered)
-    return numbered
+        seen.add(frozenset((first, second)))
+    if apart := sorted(set(sites) - reached_from(sites[0], edges)):
+        raise GraphError(f"no links lead from {sites[0]} to {', '.join(apart)}; add links between them.")
+
+
+def site_graph(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> nx.Graph:
+    """The graph on 0 .. M - 1 in the order of ``sites``."""
+    number = {name: number for number, name in enumerate(sites)}
+    graph = nx.Graph()
+    graph.add_nodes_from((at, {"name": name}) for name, at in number.items())
+    graph.add_edges_from((number[first], number[second]) for first, second in edges)
+    return graph
 
 
 def require_links(path: Path, edges: Sequence[tuple[str, str]]) -> None:
@@ -247,7 +266,7 @@ class Schedule:
                 raise InputError(f"no site is in batch {batch}; let sites join earlier or leave later.")
             if not edges:
                 continue
-            site_graph(members, [edge for edge in edges if set(edge) <= set(members)])
+            require_network(members, [edge for edge in edges if set(edge) <= set(members)])
 
     def lines(self) -> list[str]:
         """The tables of a site.toml."""
@@ -555,7 +574,7 @@ def read_site(path: str | os.PathLike[str]) -> Site:
         raise fields.wrong("name", f"is not in sites ({', '.join(sites)}); correct the name or the list.")
     edges = fields.pairs("edges")
     if edges:
-        fields.checked("edges", site_graph, sites, edges)
+        fields.checked("edges", require_network, sites, edges)
     edges = in_order(sites, edges)
     relays = read_relays(fields, sites, edges)
     neighbours = _neighbours(fields, name, edges, relays)

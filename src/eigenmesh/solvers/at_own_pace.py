@@ -9,7 +9,7 @@ from functools import partial
 from typing import ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
@@ -44,7 +44,7 @@ class MixedSums:
 
     def __init__(self, weights: Weights, rank: int, values: np.ndarray) -> None:
         self.values, self.ticks, self._rank = values, 0, rank
-        links = sparse.coo_array(weights.matrix)
+        links = scipy.sparse.coo_array(weights.matrix)
         entries = list(zip(links.row.tolist(), links.col.tolist(), links.data.tolist(), strict=True))
         self._shares = {i: share for i, j, share in entries if share and j == rank != i}
         senders = sorted(j for i, j, share in entries if share and i == rank != j)

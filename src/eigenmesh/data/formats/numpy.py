@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from eigenmesh.data.block import MatrixColumns, Table, table_of
 from eigenmesh.data.source import Samples, as_source

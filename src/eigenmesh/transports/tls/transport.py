@@ -335,6 +335,10 @@ class TlsTransport(Transport):
         self._masks = JournalledMasks(self.endpoint.machine, self.endpoint.ask, self._ask(ev.Keys()))
         return self._masks
 
+    def wait_for_members(self) -> None:
+        """Wait until all members have joined, and this site knows the keys that they have signed."""
+        self._ask(ev.Keys())
+
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> Links:
         """Prepare a kind of round; only neighbours can be linked."""
         strangers = sorted({*send_to, *receive_from} - self._linked.keys())
