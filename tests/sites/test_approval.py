@@ -15,6 +15,7 @@ pytest.importorskip("cryptography")
 from eigenmesh.cli import app
 from eigenmesh.errors import DisagreementError, InputError, MissingEntriesError, RangeError, UnreadableFileError
 from eigenmesh.sites import approval, read_site
+from eigenmesh.sites.addresses import Address, RelayedLinks
 from eigenmesh.sites.approval import (
     Approval,
     RunStatement,
@@ -24,6 +25,7 @@ from eigenmesh.sites.approval import (
     require_approval,
 )
 from eigenmesh.sites.audit import summary
+from eigenmesh.sites.check import check
 from eigenmesh.sites.network_file import Manifest
 from mesh import Mesh, ring
 
@@ -148,13 +150,25 @@ def test_the_statement_says_what_leaves_and_what_others_learn(three, tmp_path):
     site = replace(site, data=replace(site.data, feature_names=names))
     page, text = RunStatement.of(site).write(tmp_path / "statement.html")
     digest, said = Manifest.of(site, 6, names, 30).digest, text.read_text()
-    for words in ("oslo, bergen, voss", "3 principal components", "at least 10", digest, "samples: 30"):
+    for words in ("oslo (this site), bergen, voss", "3 principal components", "at least 10", digest, "samples: 30"):
         assert words in said
     assert "all 2 other sites together: the sums of this site alone" in said
     assert "&lt;column 5&gt;" in page.read_text()
     assert "<script" not in page.read_text()
+    relay = RelayedLinks("relay", Address("relay.example", 7443), (("oslo", "voss"),))
+    met = replace(site, relays=(relay,), neighbours={"bergen": None})
+    assert "linked to this site: bergen, voss (over relay)" in RunStatement.of(met).text
+    assert "the relay relay: who is linked over it" in RunStatement.of(met).text
     opened = replace(site, settings=replace(site.settings, asked=replace(site.settings.asked, privacy="open")))
     assert "not masked: neighbours see" in RunStatement.of(opened).text
+
+
+def test_a_check_says_whether_the_run_is_approved_and_by_whom(three):
+    found = {finding.about: finding for finding in check(site_of(three))}
+    assert (found["approval"].verdict, "nobody has approved" in found["approval"].text) == ("note", True)
+    approved(three)
+    found = {finding.about: finding for finding in check(site_of(three))}
+    assert (found["approval"].verdict, "by Kari Nordmann on 20" in found["approval"].text) == ("ok", True)
 
 
 def test_the_commands_write_the_statement_and_the_approval(three, tmp_path):

@@ -72,6 +72,10 @@ class RunStatement:
         return f'eigenmesh site approve site.toml --digest {digest} --name "first and last name"'
 
     @property
+    def _written(self) -> str:
+        return f"Written on {dt.datetime.now(dt.UTC):%Y-%m-%d} by eigenmesh {__version__}."
+
+    @property
     def text(self) -> str:
         """The page as plain text."""
         lines = [self.title, "=" * len(self.title), ""]
@@ -82,7 +86,7 @@ class RunStatement:
             f"To approve: {self._how_to_approve}",
             "",
         ]
-        lines.append(f"Written by eigenmesh {__version__}. Name, date, signature: ______________________________")
+        lines.append(f"{self._written} Name, date, signature: ______________________________")
         return "\n".join(lines) + "\n"
 
     @property
@@ -97,7 +101,7 @@ class RunStatement:
             sections="\n".join(parts),
             digest=self.manifest.digest,
             approve=escape(self._how_to_approve),
-            version=escape(__version__),
+            written=escape(self._written),
         )
 
     def write(self, path: Path) -> tuple[Path, Path]:
@@ -108,9 +112,10 @@ class RunStatement:
 def _run(site: Site) -> Rows:
     asked = site.settings.asked
     scaled = "divided by their standard deviations over all sites" if asked.scale else "as they are"
+    links = [*site.neighbours, *(f"{name} (over {relay.name})" for name, relay in site.met_at_relays.items())]
     return [
-        ("sites", f"{', '.join(site.sites)}; this is {site.name}"),
-        ("linked to this site", ", ".join(site.neighbours) or "none: people carry files"),
+        ("sites", ", ".join(f"{name} (this site)" if name == site.name else name for name in site.sites)),
+        ("linked to this site", ", ".join(links) or "none: people carry files"),
         ("question", f"{asked.n_components} principal components of all samples together, of the columns {scaled}"),
     ]
 
@@ -130,13 +135,13 @@ def _data(site: Site, names: Sequence[str] | None, shape: tuple[int, int]) -> Ro
 def _leaves(site: Site, shape: tuple[int, int]) -> Rows:
     d, by_columns = shape[1], site.settings.partition == "features"
     method = site.settings.method(shape[0] if by_columns else d)
-    count = "sums over its columns" if by_columns else "the number of samples, and per column the sum and the squares"
+    count = "sums over its columns" if by_columns else "the number of samples; sum and sum of squares of each column"
     if method.traits.sums_covariances:
         products = f"cross products of all pairs of columns: {d * (d + 1) // 2:,} numbers, once"
     else:
         products = "products of its covariance with blocks of vectors that all sites know, several times"
     never = "samples, identifiers, smallest or largest values, paths or file names"
-    hidden = "each number is masked: random to everyone who does not have the words of all sites"
+    hidden = "each number is masked, and random to everyone until the masked numbers of all sites are added up"
     if not site.settings.masked:
         hidden = "not masked: neighbours see the numbers, or sums of them"
     return [
@@ -162,20 +167,25 @@ def _learned(site: Site, shape: tuple[int, int]) -> Rows:
         if len(site.sites) <= ALL_PAIRS_UP_TO:
             one_less = f"{others - 1} other sites together" if others > 2 else "one other site with its own numbers"
             rows.append((one_less, "the sum of this site and the one that is left, no more"))
-        rows.append((f"all {others} other sites together", "the sums of this site alone: they subtract their own"))
+        rows.append((f"all {others} other sites together", "the sums of this site alone, if they subtract their own"))
     else:
         rows.append(("the neighbour that adds up", "the sums of this site alone, or of it and others"))
+    relays = sorted({relay.name for relay in site.met_at_relays.values()})
+    rows += [
+        (f"the relay {name}", "who is linked over it, when, and how many bytes pass; no number") for name in relays
+    ]
     if site.settings.on_loss == "continue":
         rows.append(("if a site is lost", "the others continue, and can compute the sums of the lost site"))
     return rows
 
 
 def _limits(site: Site) -> Rows:
-    settings = site.settings
+    settings, least = site.settings, site.settings.asked.min_samples
+    together = f"at least {least}; with fewer, the run ends after the count" if least else "no limit"
     return [
         ("samples at each site", f"at least {settings.min_samples_per_site}; with fewer, a site sends nothing"),
-        ("samples at all sites", f"at least {settings.asked.min_samples}; with fewer, the run ends after the count"),
-        ("not protected", "wrong numbers of other sites; a second run on a few samples more shows those samples"),
+        ("samples at all sites", together),
+        ("not protected", "others may send wrong numbers; two runs that differ by a few samples show those samples"),
     ]
 
 

@@ -17,9 +17,10 @@ import numpy as np
 
 from eigenmesh.arrays import ITEM_BYTES, is_sparse
 from eigenmesh.data import Source
-from eigenmesh.errors import EigenmeshError, MissingEntriesError
+from eigenmesh.errors import EigenmeshError, InputError, MissingEntriesError
 from eigenmesh.fitting import Forecast, largest_sum, plan, prepare
 from eigenmesh.masking import ALL_PAIRS_UP_TO, MIN_SITES, mask_rule
+from eigenmesh.sites.approval import Approval, approval_file, require_approval
 from eigenmesh.sites.authority import dates, load_credentials
 from eigenmesh.sites.network_file import Manifest, differences
 from eigenmesh.sites.peer import alike, routes_of
@@ -71,6 +72,7 @@ def check(site: Site) -> Iterator[Finding]:
         yield _out(site, written_bytes(site, None, n_samples, n_features))
         return
     manifest = Manifest.of(site, n_features, table.feature_names, n_samples)
+    yield from _tried("approval", _approval(site, manifest))
     yield Finding("run", "ok", f"{site.run!r}, manifest {manifest.digest[:16]}: the same at all sites that agree")
     for name in site.called:
         if found[name].verdict == "ok":
@@ -182,6 +184,18 @@ def _manifest(site: Site, ours: Manifest, name: str) -> Iterator[Finding]:
     verdict: Verdict = "problem" if differing else "ok"
     different = f"it is set up for a different run: {one_line('; '.join(differing))}"
     yield Finding(f"manifest of {name}", verdict, different if differing else "the same as here")
+
+
+def _approval(site: Site, manifest: Manifest) -> Iterator[Finding]:
+    """Whether a person has approved this run, if site.toml asks for it. The statement is written before that."""
+    try:
+        require_approval(site, manifest)
+    except InputError as error:
+        yield Finding("approval", "note", f"the run does not start yet: {one_line(str(error))}")
+        return
+    if site.approve:
+        found = Approval.read(approval_file(site))
+        yield Finding("approval", "ok", f"of this run, by {one_line(found.name)} on {found.date[:10]}")
 
 
 def _data(site: Site, samples: Source, names: tuple[str, ...] | None) -> Iterator[Finding]:
