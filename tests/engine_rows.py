@@ -21,12 +21,13 @@ class Here(Coordinator):
 
     name, request_s = "local", 0.0
 
-    def __init__(self, parts, feature_names=None):
+    def __init__(self, parts, feature_names=None, weights=None):
         self.parts, self.n_parts, self.feature_names = parts, len(parts), feature_names
-        self.n_features = parts[0].shape[1]
+        self.n_features, self.weights = parts[0].shape[1], weights or [None] * len(parts)
 
     def ask(self, message):
-        return verbs.add([verbs.answer(message, rows, f"node {at}") for at, rows in enumerate(self.parts)])
+        held = enumerate(zip(self.parts, self.weights, strict=True))
+        return verbs.add([verbs.answer(message, rows, f"node {at}", weights=own) for at, (rows, own) in held])
 
     def scores(self, project, names):
         return [project(rows, f"node {at}") for at, rows in enumerate(self.parts)]
@@ -38,6 +39,7 @@ class Engine:
 
     started : a context in which it runs
     of_parts, of_frame, back : functions that hand it parts of an array, or a data frame, and that collect scores
+    weighted : hands it parts with their weights, and gives the data and ``sample_weight`` of a fit
     worker_pids : the processes that do the work, or None if it is done here
     stop : stops it before its time, or None if it can do without
     """
@@ -47,6 +49,7 @@ class Engine:
     of_parts: Callable[[list[Any]], Any]
     of_frame: Callable[[pd.DataFrame], Any] | None
     back: Callable[[Any], np.ndarray]
+    weighted: Callable[[list[Any], list[Any]], tuple[Any, Any]]
     worker_pids: Callable[[], set[int]] | None = None
     stop: Callable[[], None] | None = None
 
@@ -144,19 +147,23 @@ def spark_started() -> Iterator[None]:
     session.stop()
 
 
-def spark_of_parts(parts):
+def spark_of_parts(parts, weights=None):
     from pyspark.ml.linalg import Vectors
     from pyspark.sql import SparkSession
 
-    def vectors(part):
-        if isinstance(part, np.ndarray):
-            return [(Vectors.dense(row),) for row in part]
-        d = part.shape[1]
-        return [(Vectors.sparse(d, part[[row]].indices, part[[row]].data),) for row in range(part.shape[0])]
+    def vector(row):
+        if isinstance(row, np.ndarray):
+            return Vectors.dense(row[0])
+        return Vectors.sparse(row.shape[1], row.indices, row.data)
 
-    session = SparkSession.getActiveSession()
-    rows = session.sparkContext.parallelize([vectors(part) for part in parts], len(parts)).flatMap(list)
-    return session.createDataFrame(rows, ["features"])
+    def records(part, own):
+        more = [()] * part.shape[0] if own is None else [(float(weight),) for weight in own]
+        return [(vector(part[[row]]), *after) for row, after in enumerate(more)]
+
+    session, each = SparkSession.getActiveSession(), weights or [None] * len(parts)
+    pairs = [records(part, own) for part, own in zip(parts, each, strict=True)]
+    rows = session.sparkContext.parallelize(pairs, len(parts)).flatMap(list)
+    return session.createDataFrame(rows, ["features"] if weights is None else ["features", "weight"])
 
 
 def spark_of_frame(frame):
@@ -191,11 +198,27 @@ def dask_back(scores):
     return np.asarray(scores.compute())
 
 
+def here_weighted(parts, weights):
+    return Here(parts, weights=weights), None
+
+
+def dask_weighted(parts, weights):
+    return dask_of_parts(parts), np.concatenate(weights)
+
+
+def ray_weighted(parts, weights):
+    return ray_of_parts(parts), ray_of_parts(weights)
+
+
+def spark_weighted(parts, weights):
+    return spark_of_parts(parts, weights), "weight"
+
+
 ENGINES = (
-    Engine("here", here, Here, None, np.vstack),
-    Engine("dask", dask_started, dask_of_parts, dask_of_frame, dask_back, dask_pids),
-    Engine("ray", ray_started, ray_of_parts, ray_of_frame, ray_back, ray_pids, ray_stop),
-    Engine("spark", spark_started, spark_of_parts, spark_of_frame, spark_back, spark_pids, spark_stop),
+    Engine("here", here, Here, None, np.vstack, here_weighted),
+    Engine("dask", dask_started, dask_of_parts, dask_of_frame, dask_back, dask_weighted, dask_pids),
+    Engine("ray", ray_started, ray_of_parts, ray_of_frame, ray_back, ray_weighted, ray_pids, ray_stop),
+    Engine("spark", spark_started, spark_of_parts, spark_of_frame, spark_back, spark_weighted, spark_pids, spark_stop),
 )
 
 

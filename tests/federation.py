@@ -52,9 +52,11 @@ out = "model.npz"
 
 
 class Federation:
-    """A superlink and its supernodes, with their logs in a folder."""
+    """A superlink and its supernodes, with their logs in a folder. Some sites may have weights of their rows."""
 
-    def __init__(self, folder: Path, programs: Path, parts: Mapping[str, np.ndarray]) -> None:
+    def __init__(
+        self, folder: Path, programs: Path, parts: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray]
+    ) -> None:
         self.folder, self.bin, self.sites = folder, programs, dict[str, subprocess.Popen]()
         home, app = folder / "home", folder / "app"
         home.mkdir()
@@ -70,6 +72,9 @@ class Federation:
         for (name, rows), own_port in zip(parts.items(), ports, strict=True):
             np.save(folder / f"{name}.npy", rows)
             config = f'data="{folder / name}.npy" name="{name}"'
+            if name in weights:
+                np.save(folder / f"{name}-weights.npy", weights[name])
+                config += f' weights="{folder / name}-weights.npy"'
             to = ("--superlink", f"127.0.0.1:{port}", "--node-config", config)
             self.sites[name] = self._start(name, "supernode", *listens, str(own_port), *to)
         until(lambda: self.log("link").count("Activated node_id") == len(parts), lambda: self.log("link"))

@@ -8,7 +8,7 @@ from sklearn.decomposition import PCA
 
 from eigenmesh import DecentralizedPCA, certify
 from eigenmesh.data.datasets import gaussian, geometric_spectrum
-from eigenmesh.errors import DataError, EigenmeshError, TransportError
+from eigenmesh.errors import DataError, EigenmeshError, InputError, TransportError
 from eigenmesh.events import on_record
 from engine_rows import ENGINES, kill_one
 from problems import angles, truth
@@ -74,6 +74,35 @@ def test_sparse_rows(engine, samples):
     data = engine.of_parts([sparse.csr_array(part) for part in in_parts(X)])
     pca = DecentralizedPCA(K, tol=1e-10, covariance="sparse").fit(data)
     assert angles(pca.components_, truth(X)[1][:, :K]).max() < 1e-9
+
+
+@pytest.mark.parametrize("covariance", ["auto", "matrix-free"])
+def test_weights_count_as_repeated_rows(engine, samples, covariance):
+    X, counts = samples + 1e3, np.random.default_rng(2).integers(0, 3, len(samples))
+    X[counts == 0] = np.nan
+    data, sample_weight = engine.weighted(in_parts(X), in_parts(counts))
+    settings = {"tol": 1e-10, "random_state": 0, "covariance": covariance}
+    pca = DecentralizedPCA(K, **settings).fit(data, sample_weight=sample_weight)
+    same = DecentralizedPCA(K, n_nodes=4, **settings).fit(np.repeat(X, counts, axis=0))
+    np.testing.assert_allclose(pca.components_, same.components_, atol=1e-10)
+    np.testing.assert_allclose(pca.explained_variance_, same.explained_variance_, rtol=1e-10)
+    assert pca.n_samples_ == counts.sum()
+
+
+def test_weights_in_a_column_of_a_frame(engine, samples):
+    if engine.of_frame is None:
+        pytest.skip("it has no data frames")
+    weights = np.linspace(0, 2, len(samples))
+    frame = pd.DataFrame(samples, columns=list(NAMES)).assign(times=weights)
+    pca = DecentralizedPCA(K, tol=1e-10).fit(engine.of_frame(frame), sample_weight="times")
+    assert tuple(pca.feature_names_in_) == NAMES
+    same = DecentralizedPCA(K, tol=1e-10).fit(samples, sample_weight=weights)
+    np.testing.assert_allclose(pca.components_, same.components_, atol=1e-9)
+    assert pca.n_samples_ == pytest.approx(weights.sum())
+    with pytest.raises(InputError, match=r"sample_weight = 'often' must be the name of a column .*f0"):
+        DecentralizedPCA(K).fit(engine.of_frame(frame), sample_weight="often")
+    with pytest.raises(DataError, match=r"node \d.*row \d+ has weight -1; give 0 or a positive number"):
+        DecentralizedPCA(K).fit(engine.of_frame(frame.assign(times=-1)), sample_weight="times")
 
 
 def test_frames_with_names_and_their_scores(engine, samples):

@@ -13,6 +13,8 @@ from waiting import until
 pytestmark = pytest.mark.slow
 
 NAMES, K = ("bergen", "oslo", "tromso"), 3
+# At one site every second row counts twice, and the others not at all.
+WEIGHTS = np.arange(50) % 2 * 2
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +28,8 @@ def samples():
 def federation(tmp_path_factory, samples):
     if programs() is None:
         pytest.skip("Flower is not installed: make flower")
-    started = Federation(tmp_path_factory.mktemp("flower"), programs(), dict(zip(NAMES, samples, strict=True)))
+    folder, parts = tmp_path_factory.mktemp("flower"), dict(zip(NAMES, samples, strict=True))
+    started = Federation(folder, programs(), parts, {"tromso": WEIGHTS})
     yield started
     started.close()
 
@@ -36,7 +39,8 @@ def test_the_components_of_the_simulation(federation, samples):
     assert federation.run(out=str(out)).wait(600) == 0
     assert out.exists(), federation.log("run")
     model = load_model(out)
-    pca = DecentralizedPCA(K, tol=1e-10, random_state=0).fit(samples)
+    weights = [np.ones(len(part)) for part in samples[:2]]
+    pca = DecentralizedPCA(K, tol=1e-10, random_state=0).fit(samples, sample_weight=[*weights, WEIGHTS])
     np.testing.assert_allclose(model.components_, pca.components_, rtol=0, atol=1e-12)
     assert model.n_samples_ == 400
     assert "400 samples of 3 sites, 2 requests: converged" in federation.log("run")

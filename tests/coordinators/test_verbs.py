@@ -14,7 +14,7 @@ from scipy import sparse
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.coordinators import Coordinator, verbs
-from eigenmesh.errors import DataError, TransportError
+from eigenmesh.errors import DataError, InputError, TransportError
 from engine_rows import Here
 from problems import angles, truth
 
@@ -26,9 +26,9 @@ def rows(n=50, seed=0):
     return np.random.default_rng(seed).standard_normal((n, 3)) * [1, 2, 3] + [4, 0, -1]
 
 
-def asked(verb, Y, *arrays, **head):
+def asked(verb, Y, *arrays, weights=None, **head):
     message = verbs.encode({"verb": verb, "n_features": 3, "fills": False, **head}, *arrays)
-    found, answered = verbs.decode(verbs.answer(message, Y, "oslo"))
+    found, answered = verbs.decode(verbs.answer(message, Y, "oslo", weights=weights))
     assert "error" not in found, found
     return answered
 
@@ -54,6 +54,24 @@ class TestSums:
         U, factor = np.linalg.qr(B)[0], np.array([1.0, 0.5, 2.0])
         rest = A * factor @ (np.eye(3) - U @ U.T)
         np.testing.assert_allclose(*asked("beyond", make(Y), ABOUT, U, factor), [(rest**2).sum()], rtol=1e-12)
+
+    @pytest.mark.parametrize("fills", [False, True])
+    def test_a_row_counts_as_often_as_its_weight_says(self, make, fills):
+        Y, counts = np.where(np.abs(rows()) > 5, rows(), 0.0), np.arange(50) % 4
+        Y[3, 1] = np.nan if fills else 7.0
+        Y[4] = np.nan  # of weight 0
+        repeated, B = np.repeat(Y, counts, axis=0), np.random.default_rng(1).standard_normal((3, 2))
+        U = np.linalg.qr(B)[0]
+        for verb, arrays in {
+            "sums": [],
+            "triangle": [ABOUT],
+            "product": [ABOUT, B],
+            "beyond": [ABOUT, U, ABOUT[0]],
+        }.items():
+            found = asked(verb, make(Y), *arrays, weights=counts, fills=fills)
+            np.testing.assert_allclose(
+                found[0], asked(verb, make(repeated), *arrays, fills=fills)[0], rtol=1e-12, atol=1e-12
+            )
 
     def test_missing_entries_are_the_centre(self, make):
         Y = np.where(np.abs(rows()) > 1, rows(), 0.0)
@@ -230,3 +248,32 @@ def test_a_site_imports_numpy_and_nothing_else():
     found = {name for name in done.stdout.split() if not name.startswith("_")}
     assert {"numpy", "eigenmesh"} <= found
     assert not found & {"scipy", "sklearn", "networkx", "pandas", "typer", "rich", "narwhals", "array_api_compat"}
+
+
+@pytest.mark.parametrize(
+    ("weights", "text"),
+    [
+        ([1.0, -2.0, 1.0], "row 11 has weight -2; give 0 or a positive number."),
+        ([1.0, 1.0, np.nan], "row 12 has weight nan; give 0 or a positive number."),
+        ([1.0, 1.0], "2 weights of type float64 for 3 rows."),
+        (["a", "b", "c"], "3 weights of type <U1 for 3 rows."),
+    ],
+)
+def test_weights_that_are_none_are_refused(weights, text):
+    message = verbs.encode({"verb": "sums", "n_features": 3})
+    told, _ = verbs.decode(verbs.answer(message, rows(3), "oslo", first_row=10, weights=np.array(weights)))
+    assert (told["error"], told["text"]) == ("BadMessageError", text)
+
+
+def test_rows_of_weight_0_are_still_counted_as_rows_and_numbered():
+    Y, weights = rows(5), np.array([0, 1, 0, 2, 1])
+    message = verbs.encode({"verb": "sums", "n_features": 3})
+    assert verbs.decode(verbs.answer(message, Y, weights=weights))[0]["rows"] == 5
+    Y[3, 2] = np.inf
+    told, _ = verbs.decode(verbs.answer(message, Y, weights=weights))
+    assert (told["row"], told["column"], told["value"]) == (3, 2, "inf")
+
+
+def test_sites_behind_a_coordinator_have_their_own_weights():
+    with pytest.raises(InputError, match="rows of local sites have their weights there; leave out sample_weight"):
+        DecentralizedPCA(1).fit(Here([rows()]), sample_weight=np.ones(50))

@@ -9,7 +9,8 @@ import numpy as np
 import scipy.sparse
 
 from eigenmesh import data
-from eigenmesh.errors import DataError, import_extra
+from eigenmesh.errors import DataError, InputError, import_extra
+from eigenmesh.words import listed
 
 # Fields of a vector of Spark's machine learning library.
 VECTOR_FIELDS = ["type", "size", "indices", "values"]
@@ -27,26 +28,32 @@ class RowColumns:
         Whether it is one column of lists, tensors or vectors.
     whole : str
         What the whole data are called in errors.
+    weight : str or None
+        The column of weights of the rows, which is no feature.
     """
 
     names: tuple[str, ...]
     vector: bool
     whole: str
+    weight: str | None = None
 
     @classmethod
-    def of(cls, schema: Any, whole: str) -> RowColumns:
+    def of(cls, schema: Any, whole: str, weight: Any = None) -> RowColumns:
         """The columns of a schema; raises DataError, before anything is read, unless all are numbers."""
         names = tuple(map(str, schema.names))
+        if weight is not None:
+            require_column(weight, names, whole)
+            schema = schema.remove(schema.get_field_index(weight))
+            names = tuple(map(str, schema.names))
         vectors = [str(field.name) for field in schema if is_vector(field.type)]
         if vectors and len(names) > 1:
             raise DataError(
                 f"{whole} has a column of vectors, {vectors[0]!r}, besides {len(names) - 1} others; select only it."
             )
         data.require_distinct(names, whole)
-        columns = cls(names, bool(vectors), whole)
         if not vectors:
-            columns.rows(schema.empty_table(), whole)
-        return columns
+            cls(names, False, whole).rows(schema.empty_table(), whole)
+        return cls(names, bool(vectors), whole, weight)
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -56,8 +63,19 @@ class RowColumns:
         """The rows of a table, an array (n, d) or, from sparse vectors, a csr_array; errors name it as ``where``."""
         if self.vector:
             return vectors_of(table.column(self.names[0]), where)
-        source = data.aligned(data.as_source(table, where), len(self.names), self.names, where, self.whole)
+        features = table if self.weight is None else table.drop_columns([self.weight])
+        source = data.aligned(data.as_source(features, where), len(self.names), self.names, where, self.whole)
         return source.read(slice(0, table.num_rows))
+
+    def weights(self, table: Any) -> np.ndarray | None:
+        """The weights of these rows, NaN where one is missing: (n,); None without a column of weights."""
+        return None if self.weight is None else table.column(self.weight).to_numpy()
+
+
+def require_column(name: Any, names: tuple[str, ...], whole: str) -> None:
+    """Raise unless weights are the name of one of the columns."""
+    if not isinstance(name, str) or name not in names:
+        raise InputError(f"sample_weight = {name!r} must be the name of a column of {whole}: {listed(names)}.")
 
 
 def is_vector(kind: Any) -> bool:

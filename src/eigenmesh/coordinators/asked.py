@@ -140,7 +140,7 @@ class AskedSites:
             place = f"{site}, row {told['row']}, {self.column_label(int(told['column']))}"
             return DataError(f'{place} is {told["value"]}; drop or fill it, or pass missing="mean".')
         if told["error"] == "BadMessageError":
-            return DataError(f"{site} has {text}" if text[:1].isdigit() or text.startswith("other") else text)
+            return DataError(f"{site}{' has ' if text[:1].isdigit() or text.startswith('other') else ': '}{text}")
         return TransportError(f"{site} could not answer {verb!r}: {told['error']}: {text}")
 
     @property
@@ -312,7 +312,7 @@ def formed_about(
         raise TransportError("the answer to 'triangle' has other sizes than the columns of the sites.")
     if not (sums[0] >= 2 and np.isfinite(sums).all() and np.isfinite(packed).all()):
         return None
-    n_samples, products = int(sums[0]), unpacked(packed, d)
+    n_samples, products = data.whole_count(float(sums[0])), unpacked(packed, d)
     if known is None:
         shift, squares = sums[1:] / n_samples, np.diagonal(products)
         variance = squares / n_samples - shift**2

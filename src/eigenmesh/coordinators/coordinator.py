@@ -83,11 +83,22 @@ def is_asked(X: Any) -> bool:
     return isinstance(X, Coordinator) or _engine(X) is not None
 
 
-def coordinator_of(X: Any) -> Coordinator:
-    """The coordinator of data of an engine; reads nothing."""
+def coordinator_of(X: Any, weights: Any = None) -> Coordinator:
+    """The coordinator of data of an engine; reads nothing.
+
+    Parameters
+    ----------
+    X : Coordinator, or data of an engine
+        The samples.
+    weights : object or None
+        How many equal rows each row stands for, in the form of the engine: the name of a column, or what is in parts as
+        the rows are.
+    """
     if isinstance(X, Coordinator):
+        if weights is not None:
+            raise InputError(f"rows of {X.name} sites have their weights there; leave out sample_weight.")
         return X
-    made: Coordinator = import_module(f"eigenmesh.coordinators.{_engine(X)}").coordinator(X)
+    made: Coordinator = import_module(f"eigenmesh.coordinators.{_engine(X)}").coordinator(X, weights)
     return made
 
 

@@ -13,9 +13,11 @@ import scipy.sparse
 
 from eigenmesh import data
 from eigenmesh.coordinators import verbs
+from eigenmesh.coordinators.arrow import require_column
 from eigenmesh.coordinators.coordinator import FAN_IN, Coordinator
 from eigenmesh.errors import DataError, InputError, import_extra
 
+WHOLE = "the dask data frame"
 # Share of the workers' memory that the samples may take.
 MEMORY_SHARE = 0.3
 # Bytes of samples that are kept without a cluster, in this process.
@@ -29,16 +31,22 @@ class DaskBlocks(Coordinator):
     ----------
     X : dask array of shape (n, d), or dask data frame
         The samples; nothing is read before the first request.
+    weights : array of shape (n,), str or None
+        Weights of the rows: a dask or NumPy array, or the name of a column of a data frame.
     """
 
     name, request_s = "dask", 0.08
 
-    def __init__(self, X: Any) -> None:
+    def __init__(self, X: Any, weights: Any = None) -> None:
         self._given = X
         if is_frame(X):
-            self.feature_names = names = tuple(str(name) for name in X.columns)
-            data.require_distinct(names, "the dask data frame")
-            X = X.map_partitions(_frame_samples, names=names, meta=_frame_samples(X._meta, names))
+            names = tuple(str(name) for name in X.columns)
+            data.require_distinct(names, WHOLE)
+            if isinstance(weights, str):
+                require_column(weights, names, WHOLE)
+                names, weights = tuple(name for name in names if name != weights), _numbers_of(X[[weights]], (weights,))
+                X = X[list(names)]
+            self.feature_names, X = names, _numbers_of(X, names)
         is_array = isinstance(X, import_extra("dask.array", "dask", "fitting dask data").Array)
         if not is_array or X.ndim != 2:
             kind = f"{type(X).__module__}.{type(X).__name__}" + (f" of shape {X.shape}" if is_array else "")
@@ -47,11 +55,25 @@ class DaskBlocks(Coordinator):
             raise DataError(f"the dask array has shape {X.shape}; the number of columns must be known and not 0.")
         self.array = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
         self.n_parts, self.n_features = self.array.numblocks[0], int(X.shape[1])
+        self.weights = None if weights is None else self._beside(weights)
         # Two fits must not share a key: Dask would reuse the result of the first.
         self._token, self._asked = uuid.uuid4().hex, 0
 
+    def _beside(self, weights: Any) -> Any:
+        """Weights of rows as an array (n, 1) with the blocks of the samples."""
+        array, sizes = import_extra("dask.array", "dask", "fitting dask data"), self.array.chunks[0]
+        weights = weights.to_dask_array() if hasattr(weights, "to_dask_array") else array.asarray(weights)
+        weights = weights[:, np.newaxis] if weights.ndim == 1 else weights
+        # Sizes that are not known are NaN.
+        if weights.ndim == 2 and weights.shape[0] == self.array.shape[0]:
+            weights = weights.rechunk((sizes, -1))
+        if weights.ndim != 2 or weights.numblocks != (len(sizes), 1):
+            wanted = f"one number for each row of {self.array.shape}, in blocks as these have"
+            raise InputError(f"sample_weight of shape {weights.shape} must have {wanted}.")
+        return weights
+
     def ask(self, message: bytes) -> bytes:
-        return self._sum(self.array, message)
+        return self._sum(message, self.array, self.weights)
 
     def ask_some(self, message: bytes) -> bytes:
         """The first block alone, if the sizes of the others are known and it has rows."""
@@ -59,16 +81,18 @@ class DaskBlocks(Coordinator):
         known = not (scipy.sparse.issparse(meta) or type(meta).__module__.startswith("sparse."))
         # NaN is a size that nobody knows.
         if known and not np.isnan(sizes).any() and sizes[0] > 0:
-            return self._sum(self.array.blocks[:1], message)
+            return self._sum(message, self.array.blocks[:1], None if self.weights is None else self.weights.blocks[:1])
         return self.ask(message)
 
-    def _sum(self, array: Any, message: bytes) -> bytes:
+    def _sum(self, message: bytes, array: Any, weights: Any) -> bytes:
         """The sum of the answers of all blocks: one pass, a tree of sums, and one answer returned here."""
         dask = import_extra("dask", "dask", "fitting dask data")
+        map_blocks = import_extra("dask.array", "dask", "fitting dask data").map_blocks
         verb, self._asked = verbs.decode(message)[0]["verb"], self._asked + 1
         shared = dask.delayed(message, name=self._key(f"{verb}-input"), traverse=False)
         made = {"chunks": ((1,) * array.numblocks[0], (1,)), "meta": np.empty((0, 0))}
-        mapped = array.map_blocks(_answer, message=shared, name=self._key(verb), **made)
+        given = (array,) if weights is None else (array, weights)
+        mapped = map_blocks(_answer, *given, message=shared, name=self._key(verb), **made)
         # Merges reading and computing into one task, so that no block stays in memory in between.
         level = list(mapped.to_delayed(optimize_graph=True).ravel())
         add, key, height = dask.delayed(verbs.add, pure=False), self._key(f"{verb}-sum"), 0
@@ -86,6 +110,7 @@ class DaskBlocks(Coordinator):
         """Keep the blocks in the memory of the workers; Dask computes them again if a worker is lost."""
         if asked or n_bytes <= self._memory[0]:
             self.array = self.array.persist()
+            self.weights = self.weights if self.weights is None else self.weights.persist()
 
     @property
     def largest_answer(self) -> int:
@@ -132,17 +157,21 @@ def is_frame(X: Any) -> bool:
     return isinstance(X, import_extra("dask.dataframe", "dask", "fitting dask data frames").DataFrame)
 
 
-def _answer(block: Any, *, message: bytes, block_id: tuple[int, int]) -> bytes:
-    return verbs.answer(message, block, f"node {block_id[0]}")
+def _answer(block: Any, weights: Any = None, *, message: bytes, block_id: tuple[int, int]) -> bytes:
+    return verbs.answer(message, block, f"node {block_id[0]}", weights=weights)
 
 
 def _scores(block: Any, project: Callable[[Any, str], Any], kept: np.dtype) -> np.ndarray:
     return np.asarray(project(block, "a dask block").astype(kept, copy=False))
 
 
+def _numbers_of(frame: Any, names: tuple[str, ...]) -> Any:
+    """The columns of a dask data frame as a dask array."""
+    return frame.map_partitions(_frame_samples, names=names, meta=_frame_samples(frame._meta, names))
+
+
 def _frame_samples(frame: Any, names: tuple[str, ...], partition_info: Any = None) -> np.ndarray:
     """The samples of a partition, with its columns in the order in which the whole data frame declares them."""
-    whole = "the dask data frame"
-    where = whole if partition_info is None else f"partition {partition_info['number']} of {whole}"
-    source = data.aligned(data.as_source(frame, where), len(names), names, where, whole)
+    where = WHOLE if partition_info is None else f"partition {partition_info['number']} of {WHOLE}"
+    source = data.aligned(data.as_source(frame, where), len(names), names, where, WHOLE)
     return np.asarray(source.read(slice(0, len(frame))))

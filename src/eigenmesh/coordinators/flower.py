@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -107,20 +107,35 @@ def answer(message: Message, context: Context) -> Message:
     config, asked = context.node_config, bytes(message.content[RECORD][BYTES])
     site = f"site {config.get('name', context.node_id)}"
     try:
-        if "data" not in config:
-            raise InputError("the configuration of the node has no data=; start it with --node-config 'data=\"...\"'.")
-        answered = verbs.answer(asked, *rows_of(Path(str(config["data"])), site))
+        held = held_at(config)
+        answered = verbs.answer(asked, held.rows, site, held.columns, weights=held.weights)
     except Exception as error:
         # An error is an answer: Flower would hide its text.
         answered = verbs.refusal(error, site)
     return Message(RecordDict({RECORD: ConfigRecord({BYTES: answered})}), reply_to=message)
 
 
-def rows_of(path: Path, site: str) -> tuple[Any, str, tuple[str, ...] | None]:
-    """The rows of a file of any kind, the name of the site, and the names of the columns if they have any."""
+class Held(NamedTuple):
+    """The rows of a site, the names of their columns, and their weights, if they have any."""
+
+    rows: Any
+    columns: tuple[str, ...] | None
+    weights: np.ndarray | None
+
+
+def held_at(config: Any) -> Held:
+    """The rows of the file ``data`` of a node's configuration, of any kind, and their weights.
+
+    ``weights`` is another ``.npy`` file, or the name of a column of a table.
+    """
+    if "data" not in config:
+        raise InputError("the configuration of the node has no data=; start it with --node-config 'data=\"...\"'.")
+    path, weights = Path(str(config["data"])), config.get("weights")
     if path.suffix == ".npy":
-        return np.load(path, mmap_mode="r", allow_pickle=False), site, None
+        rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        return Held(rows, None, None if weights is None else np.load(str(weights), allow_pickle=False))
     from eigenmesh.data import read_table
 
-    source = read_table(path).source
-    return source.read(slice(0, source.shape[0])), site, source.feature_names
+    table = read_table(path, weight_column=weights)
+    source = table.source
+    return Held(source.read(slice(0, source.shape[0])), source.feature_names, table.weights)

@@ -24,14 +24,18 @@ class RayBlocks(Coordinator):
     ----------
     X : ray.data.Dataset, or list of ray.ObjectRef
         The samples. A dataset is computed with the first request, and its rows stay in Ray's object store.
+    weights : str, list or None
+        Weights of the rows: the name of a column of the dataset, or as many references, or arrays, as X has.
     """
 
     name, request_s = "ray", 0.04
 
-    def __init__(self, X: Any) -> None:
-        self._given, self._columns = X, None
+    def __init__(self, X: Any, weights: Any = None) -> None:
+        self._given, self._columns, self._weights = X, None, weights
         if isinstance(X, list):
             self.n_parts = len(X)
+            if weights is not None and (not isinstance(weights, list) or len(weights) != len(X)):
+                raise InputError(f"sample_weight must be a list of {len(X)} references or arrays, as X is.")
             return
         if not hasattr(X, "to_arrow_refs"):
             raise InputError(f"Ray data must be a Dataset or a list of object references; got {type(X).__name__}.")
@@ -39,19 +43,21 @@ class RayBlocks(Coordinator):
         if schema is None:
             raise InputError(f"{WHOLE} has no rows.")
         types = zip(schema.names, schema.types, strict=True)
-        self._columns = RowColumns.of(pa.schema([pa.field(name, kind) for name, kind in types]), WHOLE)
+        self._columns = RowColumns.of(pa.schema([pa.field(name, kind) for name, kind in types]), WHOLE, weights)
         self.feature_names = self._columns.feature_names
         if self.feature_names is not None:
             self.n_features = len(self.feature_names)
 
     @cached_property
-    def _rows(self) -> list[Any]:
-        """References to the rows of each block."""
+    def _parts(self) -> list[tuple[Any, Any]]:
+        """References to the rows of each block, and to their weights or None."""
         if isinstance(self._given, list):
-            return self._given
-        blocks = self._given.to_arrow_refs()
-        task = self._task(_rows_of)
-        return [task.remote(block, self._columns, f"node {at}") for at, block in enumerate(blocks)]
+            return list(zip(self._given, self._weights or [None] * len(self._given), strict=True))
+        blocks, rows, weights = self._given.to_arrow_refs(), self._task(_rows_of), self._task(_weights_of)
+        return [
+            (rows.remote(block, self._columns, f"node {at}"), self._weights and weights.remote(block, self._columns))
+            for at, block in enumerate(blocks)
+        ]
 
     def _task(self, function: Callable[..., Any]) -> Any:
         return import_extra("ray", "ray", PURPOSE).remote(function)
@@ -64,7 +70,10 @@ class RayBlocks(Coordinator):
             )
         try:
             answer, add, shared = self._task(verbs.answer), self._task(_added), ray.put(message)
-            level = [answer.remote(shared, rows, f"node {at}") for at, rows in enumerate(self._rows)]
+            level = [
+                answer.remote(shared, rows, f"node {at}", weights=weights)
+                for at, (rows, weights) in enumerate(self._parts)
+            ]
             while len(level) > 1:
                 level = [add.remote(*level[start : start + FAN_IN]) for start in range(0, len(level), FAN_IN)]
             return bytes(ray.get(level[0]))
@@ -103,3 +112,7 @@ def _projected(rows: Any, project: Callable[[Any, str], Any], where: str) -> Any
 
 def _rows_of(table: Any, columns: RowColumns, where: str) -> Any:
     return columns.rows(table, where)
+
+
+def _weights_of(table: Any, columns: RowColumns) -> Any:
+    return columns.weights(table)

@@ -16,8 +16,8 @@ from eigenmesh.errors import EigenmeshError, InputError, TransportError, import_
 
 PURPOSE = "fitting data frames of Spark"
 WHOLE = "the Spark data frame"
-# Rows as bytes, in which they stay in Spark's memory: sparse ones have places and counts, too.
-PIECES = "number int, type string, n int, d int, numbers binary, places binary, counts binary"
+# Rows as bytes, in which they stay in Spark's memory: sparse ones have places and counts, and some have weights, too.
+PIECES = "number int, type string, n int, d int, numbers binary, places binary, counts binary, weights binary"
 # Bytes of one piece: Spark hands many to Python at a time.
 PIECE_BYTES = 2**23
 # Bytes of the answers that the driver takes: by default it refuses 1 GiB.
@@ -31,11 +31,13 @@ class SparkFrame(Coordinator):
     ----------
     X : pyspark.sql.DataFrame
         The samples. For products, their bytes stay in Spark's memory, or on its disk, until the end of the fit.
+    weights : str or None
+        The column of weights of the rows.
     """
 
     name, request_s = "spark", 1.5
 
-    def __init__(self, X: Any) -> None:
+    def __init__(self, X: Any, weights: Any = None) -> None:
         if not hasattr(X, "mapInArrow"):
             raise InputError(
                 f"Spark data must be a DataFrame; got {type(X).__name__}. Use to_spark() of pandas frames."
@@ -43,7 +45,7 @@ class SparkFrame(Coordinator):
         self._given, self._kept, self._answers = X, None, 1
         with _told():
             first = X.limit(1).toArrow()
-        self._columns = RowColumns.of(first.schema, WHOLE)
+        self._columns = RowColumns.of(first.schema, WHOLE, weights)
         self.feature_names = self._columns.feature_names
         if first.num_rows == 0:
             raise InputError(f"{WHOLE} has no rows.")
@@ -117,11 +119,11 @@ def _packed(columns: RowColumns) -> Callable[[Iterator[Any]], Iterator[Any]]:
 
     def pack(batches: Iterator[Any]) -> Iterator[Any]:
         pa, number = import_extra("pyarrow", "spark", PURPOSE), 0
-        for whole in _rows_of(batches, columns, f"node {_partition()}"):
+        for whole, weights in _rows_of(batches, columns, f"node {_partition()}"):
             step = max(1, PIECE_BYTES * max(1, whole.shape[0]) // max(1, _n_bytes(whole)))
             for start in range(0, whole.shape[0], step):
-                piece = whole[start : start + step]
-                yield pa.RecordBatch.from_pylist([_as_bytes(piece, number)], schema=_schema(pa))
+                piece, own = whole[start : start + step], None if weights is None else weights[start : start + step]
+                yield pa.RecordBatch.from_pylist([_as_bytes(piece, own, number)], schema=_schema(pa))
                 number += 1
 
     return pack
@@ -133,8 +135,8 @@ def _answered(message: bytes, columns: RowColumns | None) -> Callable[[Iterator[
     def answer(batches: Iterator[Any]) -> Iterator[Any]:
         pa, part, start = import_extra("pyarrow", "spark", PURPOSE), _partition(), 0
         answers: list[bytes] = []
-        for rows in _rows_of(batches, columns, f"node {part}"):
-            own = verbs.answer(message, rows, f"node {part}", first_row=start)
+        for rows, weights in _rows_of(batches, columns, f"node {part}"):
+            own = verbs.answer(message, rows, f"node {part}", first_row=start, weights=weights)
             # Added at once, so that a worker holds two answers at most.
             answers, start = [verbs.add([*answers, own], as_one=True)], start + rows.shape[0]
         if answers:
@@ -144,12 +146,13 @@ def _answered(message: bytes, columns: RowColumns | None) -> Callable[[Iterator[
     return answer
 
 
-def _rows_of(batches: Iterator[Any], columns: RowColumns | None, where: str) -> Iterator[Any]:
-    """The rows of batches, or the pieces in them."""
+def _rows_of(batches: Iterator[Any], columns: RowColumns | None, where: str) -> Iterator[tuple[Any, Any]]:
+    """The rows of batches, or the pieces in them, each with its weights or None."""
     pa = import_extra("pyarrow", "spark", PURPOSE)
     for batch in batches:
         if columns is not None:
-            yield columns.rows(pa.Table.from_batches([batch]), where)
+            table = pa.Table.from_batches([batch])
+            yield columns.rows(table, where), columns.weights(table)
             continue
         for at in range(batch.num_rows):
             yield _of_bytes({name: batch.column(name)[at] for name in batch.schema.names})
@@ -178,22 +181,24 @@ def _schema(pa: Any) -> Any:
     return pa.schema([(name, kinds[kind]) for name, kind in (column.split() for column in PIECES.split(", "))])
 
 
-def _as_bytes(rows: Any, number: int) -> dict[str, Any]:
+def _as_bytes(rows: Any, weights: np.ndarray | None, number: int) -> dict[str, Any]:
     values = rows.data if scipy.sparse.issparse(rows) else np.ascontiguousarray(rows)
     own = {"number": number, "type": values.dtype.str, "n": rows.shape[0], "d": rows.shape[1]}
     own |= {"numbers": values.tobytes(), "places": None, "counts": None}
+    own["weights"] = None if weights is None else weights.astype("<f8").tobytes()
     if scipy.sparse.issparse(rows):
         own |= {"places": rows.indices.astype("<i4").tobytes(), "counts": rows.indptr.astype("<i8").tobytes()}
     return own
 
 
-def _of_bytes(own: dict[str, Any]) -> Any:
-    """The rows of a piece, without a copy."""
+def _of_bytes(own: dict[str, Any]) -> tuple[Any, np.ndarray | None]:
+    """The rows of a piece and their weights, without a copy."""
     shape = own["n"].as_py(), own["d"].as_py()
     values = np.frombuffer(own["numbers"].as_buffer(), own["type"].as_py())
+    weights = np.frombuffer(own["weights"].as_buffer(), "<f8") if own["weights"].is_valid else None
     if not own["places"].is_valid:
-        return values.reshape(shape)
+        return values.reshape(shape), weights
     places, counts = (
         np.frombuffer(own[name].as_buffer(), kind) for name, kind in (("places", "<i4"), ("counts", "<i8"))
     )
-    return scipy.sparse.csr_array((values, places, counts), shape=shape)
+    return scipy.sparse.csr_array((values, places, counts), shape=shape), weights

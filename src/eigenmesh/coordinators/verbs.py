@@ -14,7 +14,7 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -135,143 +135,201 @@ class NotFiniteError(ValueError):
     """An entry that is NaN or infinite: its row, its column and its value."""
 
 
-def _pieces(rows: Any, n_bytes: int, dense: bool = True) -> Iterator[tuple[int, Any]]:
-    """Pairs (first row, rows) that cover all rows: arrays (n, d) or, unless ``dense``, sparse where they are."""
-    step = max(FEWEST_ROWS, n_bytes // (8 * max(1, rows.shape[1])))
-    for start in range(0, rows.shape[0], step):
-        piece = rows[start : start + step]
-        yield start, piece.toarray() if dense and _is_sparse(rows) else piece
+class Rows:
+    """Rows (n, d) of a site, dense or sparse, each of which may count as several equal ones.
 
+    Parameters
+    ----------
+    rows : array or sparse matrix of shape (n, d)
+        The rows.
+    weights : array of shape (n,) or None
+        How many equal rows each one stands for.
+    first : int
+        Number of the first row, for errors.
 
-def _is_sparse(rows: Any) -> bool:
-    return hasattr(rows, "indptr")
-
-
-def _centred(rows: Any, about: np.ndarray, fills: bool, n_bytes: int = CHUNK_BYTES) -> Iterator[np.ndarray]:
-    """Rows minus the centre, dense and in float64, all in the same memory: (n, d) each.
-
-    ``about``, (1 or 2, d), is the centre or a sum of two. With ``fills``, an entry that is not finite becomes 0.
+    Attributes
+    ----------
+    n_rows : int
+        How many there are, also those of weight 0.
+    count : float
+        N, the number of rows, or the sum of their weights.
     """
-    out: np.ndarray | None = None
-    for start, piece in _pieces(rows, n_bytes):
-        # The first piece is the largest.
-        out = np.empty(piece.shape) if out is None else out
-        ready = np.subtract(piece, about[0], out=out[: len(piece)], dtype=np.float64)
-        for rest in about[1:]:
-            ready -= rest
-        # A sum is finite only if all entries are, so only other pieces are searched.
-        if not np.isfinite(ready.sum()):
-            absent = ~np.isfinite(ready)
-            if absent.any() and not fills:
-                row, column = np.argwhere(absent)[0].tolist()
-                raise NotFiniteError(start + row, column, float(piece[row, column]))
-            ready[absent] = 0.0
-        yield ready
+
+    def __init__(self, rows: Any, weights: Any = None, first: int = 0) -> None:
+        self.rows: Any = rows.tocsr() if hasattr(rows, "tocsr") else np.asarray(rows)
+        shape, kind = self.rows.shape, self.rows.dtype
+        if len(shape) != 2 or kind.kind not in "biuf":
+            raise BadMessageError(f"rows must be numbers (n, d); they are {kind} of shape {shape}.")
+        self.n_rows, self.d = shape
+        self.is_sparse, self.count = hasattr(self.rows, "indptr"), float(self.n_rows)
+        self.weights: np.ndarray | None = None
+        self._numbers: Sequence[int] = range(first, first + self.n_rows)
+        if weights is not None:
+            self._weigh(np.asarray(weights).reshape(-1))
+
+    def _weigh(self, weights: np.ndarray) -> None:
+        """Take the weights, and leave out the rows of weight 0, whose entries may be anything."""
+        if len(weights) != self.n_rows or weights.dtype.kind not in "biuf":
+            raise BadMessageError(f"{len(weights):,} weights of type {weights.dtype} for {self.n_rows:,} rows.")
+        weights = weights.astype(np.float64)
+        if (wrong := ~((weights >= 0) & np.isfinite(weights))).any():
+            at = int(np.argmax(wrong))
+            raise BadMessageError(f"row {self._numbers[at]} has weight {weights[at]:g}; give 0 or a positive number.")
+        if not (weights > 0).all():
+            kept = np.flatnonzero(weights)
+            self.rows, weights, self._numbers = self.rows[kept], weights[kept], (kept + self._numbers[0]).tolist()
+        self.weights, self.count = weights, float(weights.sum())
+
+    def not_finite(self, row: int, column: int, value: Any) -> NotFiniteError:
+        return NotFiniteError(self._numbers[row], column, float(value))
+
+    def centred(self, about: np.ndarray, fills: bool, n_bytes: int = CHUNK_BYTES) -> Iterator[Centred]:
+        """All rows minus the centre, a few at a time, in the same memory.
+
+        ``about``, (1 or 2, d), is the centre or a sum of two. With ``fills``, an entry that is not finite becomes 0.
+        """
+        out: np.ndarray | None = None
+        step = max(FEWEST_ROWS, n_bytes // (8 * max(1, self.d)))
+        for start in range(0, self.rows.shape[0], step):
+            piece = self.rows[start : start + step]
+            piece = piece.toarray() if self.is_sparse else piece
+            # The first piece is the largest.
+            out = np.empty(piece.shape) if out is None else out
+            ready = np.subtract(piece, about[0], out=out[: len(piece)], dtype=np.float64)
+            for rest in about[1:]:
+                ready -= rest
+            absent = None
+            # A sum is finite only if all entries are, so only other pieces are searched.
+            if not np.isfinite(ready.sum()):
+                absent = ~np.isfinite(ready)
+                if absent.any() and not fills:
+                    row, column = np.argwhere(absent)[0].tolist()
+                    raise self.not_finite(start + row, column, piece[row, column])
+                ready[absent] = 0.0
+            weights = None if self.weights is None else self.weights[start : start + step]
+            if weights is not None:
+                ready *= np.sqrt(weights)[:, np.newaxis]
+            yield Centred(ready, weights, absent)
+
+    def stored(self, about: np.ndarray, fills: bool) -> tuple[Any, np.ndarray]:
+        """Sparse rows in float64, and which stored entries were missing: with ``fills`` these become the centre."""
+        rows = self.rows.astype(np.float64, copy=False)
+        absent = ~np.isfinite(rows.data)
+        if absent.any():
+            if not fills:
+                at = int(np.argmax(absent))
+                row = int(np.searchsorted(rows.indptr, at, side="right")) - 1
+                raise self.not_finite(row, int(rows.indices[at]), rows.data[at])
+            rows = rows.copy()
+            rows.data[absent] = about.sum(axis=0)[rows.indices[absent]]
+        return rows, absent
+
+    def of_stored(self) -> np.ndarray:
+        """The weight of each stored entry of sparse rows."""
+        weights = np.ones(self.rows.shape[0]) if self.weights is None else self.weights
+        return np.repeat(weights, np.diff(self.rows.indptr))
 
 
-def _stored(rows: Any, about: np.ndarray, fills: bool) -> Any:
-    """Sparse rows in float64; with ``fills``, stored entries that are not finite become the centre."""
-    rows = rows.astype(np.float64, copy=False)
-    absent = ~np.isfinite(rows.data)
-    if absent.any():
-        if not fills:
-            at = int(np.argmax(absent))
-            row = int(np.searchsorted(rows.indptr, at, side="right")) - 1
-            raise NotFiniteError(row, int(rows.indices[at]), float(rows.data[at]))
-        rows = rows.copy()
-        rows.data[absent] = about.sum(axis=0)[rows.indices[absent]]
-    return rows
+class Centred(NamedTuple):
+    """Some rows (n, d) minus the centre, times the roots of their weights (n,) if they have any.
+
+    ``absent`` says which entries were missing; it is None if all are there.
+    """
+
+    ready: np.ndarray
+    weights: np.ndarray | None
+    absent: np.ndarray | None
+
+    def sums(self) -> np.ndarray:
+        """Sums over the rows: (d,)."""
+        return np.asarray(self.ready.sum(axis=0) if self.weights is None else np.sqrt(self.weights) @ self.ready)
+
+    def n_absent(self) -> np.ndarray | float:
+        """How many entries of each column are missing: (d,)."""
+        if self.absent is None:
+            return 0.0
+        return np.asarray(self.absent.sum(axis=0) if self.weights is None else self.weights @ self.absent)
 
 
-# Verbs: functions of rows (n, d), of the head of a message, and of its arrays, that return sums over the rows.
+# Verbs: functions of the rows, of the head of a message, and of its arrays, that return sums over the rows.
 
 
-def sums(rows: Any, head: Head, about: np.ndarray | None = None) -> Arrays:
+def sums(rows: Rows, head: Head, about: np.ndarray | None = None) -> Arrays:
     """Number, sums and sums of squares of each column, about 0 or a centre; with ``fills``, how many entries there are.
 
     The first array is (1 + 2 d,), or (1 + 3 d,) with ``fills``. The second, (3,), has what a choice of method needs:
     the stored entries of sparse rows, the bytes of all rows, and how many parts are sparse.
     """
-    n, d = rows.shape
-    fills, centre = bool(head.get("fills")), np.zeros((1, d)) if about is None else about
-    exact, observed = np.zeros((2, d), dtype=np.longdouble), np.full(d, float(n))
-    if _is_sparse(rows):
-        held = rows.astype(np.float64, copy=False)
-        absent, column = ~np.isfinite(held.data), held.indices
-        if absent.any():
-            held = _stored(rows, centre, fills)
-            observed -= np.bincount(column[absent], minlength=d)
+    d, fills = rows.d, bool(head.get("fills"))
+    centre = np.zeros((1, d)) if about is None else about
+    exact, observed = np.zeros((2, d), dtype=np.longdouble), np.full(d, rows.count)
+    if rows.is_sparse:
+        (held, absent), weights = rows.stored(centre, fills), rows.of_stored()
+        column = held.indices
+        observed -= np.bincount(column[absent], weights[absent], minlength=d)
         values = held.data if about is None else held.data - centre.sum(axis=0)[column]
         # Entries that are not stored are zero: each deviates by minus the centre. Filled ones deviate by 0.
-        zeros, shift = n - np.bincount(column, minlength=d), -centre.sum(axis=0)
-        exact[0] = np.bincount(column, weights=values, minlength=d) + zeros * shift
-        exact[1] = np.bincount(column, weights=values**2, minlength=d) + zeros * shift**2
+        zeros, shift = rows.count - np.bincount(column, weights, minlength=d), -centre.sum(axis=0)
+        exact[0] = np.bincount(column, weights * values, minlength=d) + zeros * shift
+        exact[1] = np.bincount(column, weights * values**2, minlength=d) + zeros * shift**2
     else:
-        for ready, absent in _observed(rows, centre, fills):
-            observed -= absent
-            exact[0] += ready.sum(axis=0)
-            exact[1] += np.einsum("nd,nd->d", ready, ready)
+        for piece in rows.centred(centre, fills):
+            observed -= piece.n_absent()
+            exact[0] += piece.sums()
+            exact[1] += np.einsum("nd,nd->d", piece.ready, piece.ready)
     # Squares that overflow lead to a second look, which names the column; until then they must stay finite.
     squares = np.minimum(exact[1].astype(float), LARGEST_SQUARES) if about is None else exact[1].astype(float)
-    total = [[float(n)], exact[0].astype(float), squares, *([observed] if fills else [])]
-    sparse = _is_sparse(rows)
-    n_bytes = rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes if sparse else rows.nbytes
-    return [np.concatenate(total), np.array([rows.nnz if sparse else 0, n_bytes, sparse], dtype=float)]
+    total = [[rows.count], exact[0].astype(float), squares, *([observed] if fills else [])]
+    held, sparse = rows.rows, rows.is_sparse
+    n_bytes = held.data.nbytes + held.indices.nbytes + held.indptr.nbytes if sparse else held.nbytes
+    return [np.concatenate(total), np.array([held.nnz if sparse else 0, n_bytes, sparse], dtype=float)]
 
 
-def _observed(rows: Any, about: np.ndarray, fills: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Centred rows, and how many entries of each column are missing from them."""
-    if not fills:
-        for ready in _centred(rows, about, fills):
-            yield ready, np.zeros(rows.shape[1])
-        return
-    start = 0
-    for ready in _centred(rows, about, fills):
-        own = np.asarray(rows[start : start + len(ready)], dtype=np.float64)
-        yield ready, np.count_nonzero(~np.isfinite(own), axis=0)
-        start += len(ready)
-
-
-def triangle(rows: Any, head: Head, about: np.ndarray) -> Arrays:
+def triangle(rows: Rows, head: Head, about: np.ndarray) -> Arrays:
     """Sums of deviations from a centre and of their products: number and sums, (1 + d,), and the upper triangle.
 
     The triangle of ``(Y - about)^T (Y - about)`` is packed by rows: (d (d + 1) / 2,).
     """
-    n, d = rows.shape
-    fills, total, sum_of = bool(head.get("fills")), np.zeros((d, d)), np.zeros(d)
-    if _is_sparse(rows) and rows.nnz <= MOST_STORED * n * d:
-        centre = about.sum(axis=0)
-        held = _stored(rows, about, fills)
-        stored = np.asarray(held.sum(axis=0)).ravel()
-        total += (held.T @ held).toarray()
-        half = stored - n / 2 * centre
+    d, fills = rows.d, bool(head.get("fills"))
+    total, sum_of = np.zeros((d, d)), np.zeros(d)
+    if rows.is_sparse and rows.rows.nnz <= MOST_STORED * rows.rows.shape[0] * d:
+        centre, (held, _) = about.sum(axis=0), rows.stored(about, fills)
+        weighed = held
+        if rows.weights is not None:
+            weighed = held.copy()
+            weighed.data *= rows.of_stored()
+        stored = np.asarray(weighed.sum(axis=0)).ravel()
+        total += (held.T @ weighed).toarray()
+        half = stored - rows.count / 2 * centre
         total -= np.outer(half, centre) + np.outer(centre, half)
-        sum_of += stored - n * centre
+        sum_of += stored - rows.count * centre
     else:
-        for ready in _centred(rows, about, fills, FORMING_BYTES):
-            sum_of += ready.sum(axis=0)
-            total += ready.T @ ready
+        for piece in rows.centred(about, fills, FORMING_BYTES):
+            sum_of += piece.sums()
+            total += piece.ready.T @ piece.ready
     packed = np.concatenate([total[row, row:] for row in range(d)]) if d else np.zeros(0)
-    return [np.concatenate([[float(n)], sum_of]), packed]
+    return [np.concatenate([[rows.count], sum_of]), packed]
 
 
-def product(rows: Any, head: Head, about: np.ndarray, block: np.ndarray) -> Arrays:
+def product(rows: Rows, head: Head, about: np.ndarray, block: np.ndarray) -> Arrays:
     """``(Y - about)^T (Y - about) B`` for the block B: (d, k) -> (d, k). Sparse rows stay sparse."""
     fills, total = bool(head.get("fills")), np.zeros(block.shape)
-    if _is_sparse(rows):
-        centre, held = about.sum(axis=0), _stored(rows, about, fills)
+    if rows.is_sparse:
+        centre, (held, _) = about.sum(axis=0), rows.stored(about, fills)
         scores = held @ block - centre @ block
+        if rows.weights is not None:
+            scores *= rows.weights[:, np.newaxis]
         return [held.T @ scores - np.outer(centre, scores.sum(axis=0))]
-    for ready in _centred(rows, about, fills):
-        total += ready.T @ (ready @ block)
+    for piece in rows.centred(about, fills):
+        total += piece.ready.T @ (piece.ready @ block)
     return [total]
 
 
-def beyond(rows: Any, head: Head, about: np.ndarray, basis: np.ndarray, factor: np.ndarray) -> Arrays:
+def beyond(rows: Rows, head: Head, about: np.ndarray, basis: np.ndarray, factor: np.ndarray) -> Arrays:
     """``|A (I - U U^T)|_F^2`` of ``A = (Y - about) factor`` for orthonormal U: (d, K), (d,) -> (1,)."""
     total = 0.0
-    for ready in _centred(rows, about, bool(head.get("fills"))):
-        rest = ready * factor
+    for piece in rows.centred(about, bool(head.get("fills"))):
+        rest = piece.ready * factor
         # Twice, because the first difference may leave rounding along U.
         for _ in range(2):
             rest -= (rest @ basis) @ basis.T
@@ -283,7 +341,12 @@ VERBS: dict[str, Callable[..., Arrays]] = {verb.__name__: verb for verb in (sums
 
 
 def answer(
-    message: bytes, rows: Any, site: str = "node 0", columns: Sequence[str] | None = None, first_row: int = 0
+    message: bytes,
+    rows: Any,
+    site: str = "node 0",
+    columns: Sequence[str] | None = None,
+    first_row: int = 0,
+    weights: Any = None,
 ) -> bytes:
     """The answer of a site to a message of the coordinator.
 
@@ -301,23 +364,25 @@ def answer(
         Names of the columns, if the coordinator does not know them.
     first_row : int
         Number of the first row, for errors, if these are a piece of the rows.
+    weights : array of shape (n,) or None
+        How many equal rows each one stands for, 0 or more.
     """
     try:
-        rows = rows.tocsr() if hasattr(rows, "tocsr") else np.asarray(rows)
+        held = Rows(rows, weights, first_row)
         head, arrays = decode(message)
         verb = VERBS.get(head.get("verb", ""))
         if verb is None:
             raise BadMessageError(f"unknown verb {head.get('verb')!r}; there are: {', '.join(VERBS)}.")
-        _require_alike(rows, head, arrays)
+        _require_alike(held.d, head, arrays)
         with np.errstate(over="ignore", invalid="ignore"):
-            found = verb(rows, head, *arrays)
-        about = {"site": site, "parts": 1, "rows": rows.shape[0], "n_features": rows.shape[1]}
+            found = verb(held, head, *arrays)
+        about = {"site": site, "parts": 1, "rows": held.n_rows, "n_features": held.d}
         # Who asks without a number of columns does not know their names, either.
         named = columns is not None and head.get("n_features") is None
         return encode({**about, "columns": list(columns or ())} if named else about, *found)
     except NotFiniteError as error:
         row, column, value = error.args
-        place = {"row": first_row + row, "column": column, "value": "NaN" if np.isnan(value) else str(value)}
+        place = {"row": row, "column": column, "value": "NaN" if np.isnan(value) else str(value)}
         return encode({"error": "NotFiniteError", "text": str(error), "site": site, **place})
     except Exception as error:
         return refusal(error, site)
@@ -328,13 +393,10 @@ def refusal(error: Exception, site: str) -> bytes:
     return encode({"error": type(error).__name__, "text": str(error), "site": site})
 
 
-def _require_alike(rows: Any, head: Head, arrays: Arrays) -> None:
-    """Raise unless rows and arrays have the columns that the coordinator asks for."""
-    if len(rows.shape) != 2 or rows.dtype.kind not in "biuf":
-        raise BadMessageError(f"rows must be numbers (n, d); they are {rows.dtype} of shape {rows.shape}.")
-    d = head.get("n_features")
-    if d not in (None, rows.shape[1]):
-        raise BadMessageError(f"{rows.shape[1]} columns, and {d} were asked for.")
+def _require_alike(d: int, head: Head, arrays: Arrays) -> None:
+    """Raise unless the rows and the arrays of a message have the same columns."""
+    if head.get("n_features") not in (None, d):
+        raise BadMessageError(f"{d} columns, and {head['n_features']} were asked for.")
     for at, array in enumerate(arrays):
-        if rows.shape[1] not in array.shape or not np.isfinite(array).all():
-            raise BadMessageError(f"array {at} of the message has shape {array.shape} for {rows.shape[1]} columns.")
+        if d not in array.shape or not np.isfinite(array).all():
+            raise BadMessageError(f"array {at} of the message has shape {array.shape} for {d} columns.")

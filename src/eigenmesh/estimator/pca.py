@@ -139,9 +139,7 @@ def asked_data(pca: Any, X: Any, nodes: Any, sample_weight: Any) -> AskedData:
     """Samples of an engine that is asked for sums, or behind a coordinator; reads nothing if the columns are known."""
     from eigenmesh.coordinators.asked import AskedData, AskedSites
 
-    engine = coordinator_of(X)
-    if sample_weight is not None:
-        raise InputError(f"{engine.name} data take no sample_weight; repeat the rows, or collect the data here.")
+    engine = coordinator_of(X, sample_weight)
     if nodes is not None:
         raise InputError(f"nodes= splits one array; {engine.name} data are in parts already. Leave it out.")
     known = inspect.signature(type(pca)).parameters
@@ -295,9 +293,10 @@ class DecentralizedPCA(FittedPCA, OfOneFit):
             Labels, used only by the splits "label" and "dirichlet:...".
         nodes : array of shape (N,), str or None
             The node of each sample, or the name of a column of a data frame or of ``obs``, instead of a split.
-        sample_weight : array of shape (N,) or None
+        sample_weight : array of shape (N,), str, list, dict or None
             Number of equal samples that each row stands for, 0 or more; if X has parts, a list or dict of such arrays.
-            The result is that of repeated rows, and N is the sum of the weights.
+            The result is that of repeated rows, and N is the sum of the weights. For data of an engine, the name of a
+            column, or a dask array, or a list of references. Sites behind a Coordinator have their own.
         columns : list of names or numbers, or None
             Use only these columns, or genes, in this order.
         drop : name, number, list of these, or None
