@@ -79,7 +79,7 @@ WRITTEN = {
 
 
 # Numbers that pyarrow leaves to the other parser.
-LIKE_ROWS = [name for name in WRITTEN if name.startswith("comments ")]
+LIKE_ROWS = [name for name in WRITTEN if name.startswith("comments")]
 NOT_OF_PYARROW = [WRITTEN[name][0] for name in ("thousands and point", "signs", *LIKE_ROWS)]
 
 

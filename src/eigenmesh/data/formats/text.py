@@ -6,7 +6,6 @@ import codecs
 import csv
 import gzip
 import mmap
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -38,8 +37,6 @@ MARKS = {
 }
 # Importing pyarrow takes as long as reading so much text without it.
 QUICK_BYTES, PACKING = 4 * 2**20, 4
-# Signs with which no number begins.
-NO_NUMBER = re.compile(r"[^\w\s+\-.,]+")
 # pyarrow's blocks of text: its own usual size, and so many lines of the file if these are long.
 BLOCK_BYTES, LINES_PER_BLOCK, LARGEST_BLOCK = 2**20, 200, 2**30
 
@@ -121,10 +118,8 @@ class TextFile:
         """
         n_bytes = self.file.stat().st_size * (PACKING if self.file.suffix.lower() == ".gz" else 1)
         numbers = columns.numbers
-        if n_bytes < QUICK_BYTES or self.delimiter == " " or numbers.thousands or find_spec("pyarrow") is None:
-            return None
-        # A comment with as many fields as the table is a row for pyarrow, unless its beginning has to be a number.
-        if self.comment and (as_text or 0 not in positions or NO_NUMBER.fullmatch(self.comment) is None):
+        plain = self.delimiter != " " and not numbers.thousands and not self.comment
+        if n_bytes < QUICK_BYTES or not plain or find_spec("pyarrow") is None:
             return None
         import pyarrow
         from pyarrow import csv as reader
@@ -135,9 +130,6 @@ class TextFile:
         longest = LINES_PER_BLOCK * sum(len(text) + 1 for text in next(columns.samples(), (0, [""]))[1])
         spellings = {form(word) for word in numbers.missing for form in (str, str.upper, str.title, str.capitalize)}
 
-        def on_wrong_line(row: Any) -> str:
-            return "skip" if self.comment and row.text.lstrip().startswith(self.comment) else "error"
-
         try:
             table = reader.read_csv(
                 self.file,
@@ -147,11 +139,7 @@ class TextFile:
                     encoding="utf8" if self.encoding == UTF_8 else self.encoding,
                     block_size=min(max(BLOCK_BYTES, longest), LARGEST_BLOCK),
                 ),
-                reader.ParseOptions(
-                    delimiter=self.delimiter,
-                    newlines_in_values=self._has_quotes(),
-                    invalid_row_handler=on_wrong_line if self.comment else None,
-                ),
+                reader.ParseOptions(delimiter=self.delimiter, newlines_in_values=self._has_quotes()),
                 reader.ConvertOptions(
                     column_types=dict.fromkeys(chosen, pyarrow.string() if as_text else pyarrow.float64()),
                     include_columns=chosen,
@@ -164,9 +152,10 @@ class TextFile:
             return None
         if as_text:
             return np.array(table.column(0).to_pylist(), dtype=np.str_)
-        X = np.empty((table.num_rows, len(chosen)))
-        for start, batch in _batches(table):
+        X, start = np.empty((table.num_rows, len(chosen))), 0
+        for batch in table.to_batches():
             X[start : start + batch.num_rows] = batch.to_tensor(null_to_nan=True).to_numpy()
+            start += batch.num_rows
         return X
 
     def _has_quotes(self) -> bool:
@@ -175,14 +164,6 @@ class TextFile:
             return True
         with self.file.open("rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return content.find(b'"') >= 0
-
-
-def _batches(table: Any) -> Iterator[tuple[int, Any]]:
-    """Pairs (first row, batch) of an arrow table."""
-    start = 0
-    for batch in table.to_batches():
-        yield start, batch
-        start += batch.num_rows
 
 
 def wrong_encoding(file: Path, encoding: str, error: UnicodeError) -> UnreadableFileError:
