@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 from functools import reduce
@@ -796,6 +797,35 @@ def test_sums_of_rsa_keys_are_known_by_their_fingerprint(ready):
     assert is_signed_by_pinned(fingerprint, keyring.public_key, b"data", signature)
     assert not is_signed_by_pinned(fingerprint, keyring.public_key, b"date", signature)
     assert not is_signed_by_pinned("0" * 64, keyring.public_key, b"data", signature)
+
+
+def test_a_missing_entry_is_named_with_a_fix_that_works_for_files(files):
+    part = files.parts["oslo"].copy()
+    part[3, 1] = np.nan
+    files.write("oslo", part)
+    files.all_keys()
+    said = files.refused("summarise", *files.of("oslo"))
+    assert "row 3" in said or "line 5" in said
+    assert "fill it in" in said
+    assert "mean=" not in said.replace("missing=", "mean=")
+    assert 'missing = "mean"' not in files.run("check", files.site("oslo")).output
+
+
+def test_a_sum_is_written_only_once_a_person_has_approved_it(files, tmp_path):
+    site = files.site("oslo")
+    site.write_text(site.read_text().replace("# approve = true", "approve = true #"))
+    files.all_keys()
+    assert "nobody has approved" in files.refused("summarise", *files.of("oslo"))
+    assert not files.sum("oslo").exists()
+    files.done("check", site, "--statement", tmp_path / "statement.html")
+    text = (tmp_path / "statement.txt").read_text()
+    assert "cross products of all pairs of columns" in text
+    digest = re.search(r"--digest (\w+)", text).group(1)
+    files.done("approve", site, "--digest", digest, "--name", "Kari Nordmann")
+    site.write_text(f"{site.read_text()}\n[settings.exponents]\nage = 9\n")
+    assert "exponents" in files.done("check", site)
+    site.write_text(site.read_text().replace("[settings.exponents]\nage = 9\n", ""))
+    files.summarise("oslo")
 
 
 def test_the_total_of_sums_is_that_of_the_plain_numbers(ready):

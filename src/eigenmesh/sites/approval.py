@@ -134,9 +134,8 @@ def _data(site: Site, names: Sequence[str] | None, shape: tuple[int, int]) -> Ro
 
 def _leaves(site: Site, shape: tuple[int, int]) -> Rows:
     d, by_columns = shape[1], site.settings.partition == "features"
-    method = site.settings.method(shape[0] if by_columns else d)
     count = "sums over its columns" if by_columns else "the number of samples; sum and sum of squares of each column"
-    if method.traits.sums_covariances:
+    if _sums_covariances(site, shape):
         products = f"cross products of all pairs of columns: {d * (d + 1) // 2:,} numbers, once"
     else:
         products = "products of its covariance with blocks of vectors that all sites know, several times"
@@ -152,10 +151,15 @@ def _leaves(site: Site, shape: tuple[int, int]) -> Rows:
     ]
 
 
+def _sums_covariances(site: Site, shape: tuple[int, int]) -> bool:
+    """Whether covariances are summed up, as in files, and not products of them."""
+    length = shape[0] if site.settings.partition == "features" else shape[1]
+    return not site.edges or site.settings.method(length).traits.sums_covariances
+
+
 def _learned(site: Site, shape: tuple[int, int]) -> Rows:
     others, whole = len(site.sites) - 1, "the number, mean, variances and components of all samples together"
-    length = shape[0] if site.settings.partition == "features" else shape[1]
-    if site.settings.method(length).traits.sums_covariances:
+    if _sums_covariances(site, shape):
         whole += ", and their covariance"
     else:
         whole += ", and products of their covariance, from which it follows in part"

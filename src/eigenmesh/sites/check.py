@@ -205,7 +205,7 @@ def _data(site: Site, samples: Source, names: tuple[str, ...] | None) -> Iterato
     missing, constant = _columns(samples)
     labels = np.array(names or [f"column {number}" for number in range(n_features)], dtype=object)
     if missing.any():
-        fix = 'set missing = "mean" at all sites, or fill them in'
+        fix = 'set missing = "mean" at all sites, or fill them in' if site.edges else "fill them in"
         verdict: Verdict = "problem" if site.settings.asked.missing == "error" else "note"
         where = listed(labels[missing > 0].tolist(), MOST_NAMES)
         yield Finding("missing", verdict, f"{int(missing.sum()):,} entries in {where}; {fix}")

@@ -282,6 +282,7 @@ class Manifest:
                 **shared,
                 **matching.common_settings(settings.request()),
                 **{name: getattr(settings, name) for name in SITE_SETTINGS if name != "min_new_samples"},
+                "exponents": dict(settings.exponents) or None,
                 "masks": mask_rule(len(site.sites)) if settings.masked else None,
                 **followed,
             }

@@ -35,7 +35,7 @@ from eigenmesh.sites.results import (
     parked_by_full_disk,
     result_digest,
 )
-from eigenmesh.sites.site import Site, fingerprint, read_samples, require_terms, site_graph
+from eigenmesh.sites.site import Site, fingerprint, read_samples, require_links, require_terms, site_graph
 from eigenmesh.sites.status import Reporter, Status
 from eigenmesh.transports.tls import CertificateKeyring, Endpoint, HttpProxy, Routes, TlsTransport, Via
 from eigenmesh.transports.tls.connection import Supervisor
@@ -119,6 +119,7 @@ class Peer:
     """
 
     def __init__(self, site: Site, own: OneFile | Batch | None = None) -> None:
+        require_links(site.path, site.edges)
         self.credentials = load_credentials(site.tls, site.name, site.fingerprints)
         revoked = RevocationList(site.tls.ca).is_revoked
         self.keyring = CertificateKeyring(self.credentials, revoked, site.fingerprints)

@@ -42,11 +42,12 @@ import numpy as np
 from eigenmesh.atomic_write import NewFile, lock, save_text, sync_folder, write_atomically, write_new
 from eigenmesh.data import CrossProducts, Shards
 from eigenmesh.data.cross_products import USUAL_EXPONENT
-from eigenmesh.errors import DataError, InputError, RangeError, UnreadableFileError, file_errors
+from eigenmesh.errors import DataError, InputError, MissingEntriesError, RangeError, UnreadableFileError, file_errors
 from eigenmesh.fitting.matching import common_settings, differences
 from eigenmesh.masking import MIN_SITES, MaskContext, SiteKey, pairwise_masks, sum_of_pairs
+from eigenmesh.sites.approval import require_approval
 from eigenmesh.sites.authority import load_credentials, read_file
-from eigenmesh.sites.network_file import NetworkFile
+from eigenmesh.sites.network_file import Manifest, NetworkFile
 from eigenmesh.sites.site import RunSettings, Site, fingerprint, read_samples, require_terms
 from eigenmesh.transports.tls import CertificateKeyring
 from eigenmesh.transports.tls.keyring import is_signed_by_pinned
@@ -487,11 +488,15 @@ class SumFolder:
             require_terms(self.site, shards.blocks[0].n_rows)
             if shards.blocks[0].n_rows < 2:
                 raise DataError(f"{self.site.name} has one sample, which its plain sum would show; add some.")
+            require_approval(self.site, Manifest.of(self.site, shards.n_features, names))
             form = self.study.form(shards.n_features, names)
             try:
                 words = form.encode(shards, 0).astype("<u8")
             except RangeError as error:
                 raise RangeError(f"{error} Ranges are in [settings.exponents] of the network file.") from error
+            except MissingEntriesError as error:
+                where = str(error).rpartition(";")[0]
+                raise DataError(f"{where}; fill it in: means of all sites are known only after the sum.") from error
             facts: dict[str, Any] = {"n_features": shards.n_features, "columns": None if names is None else list(names)}
             facts |= {"exponents": list(form.exponents), "words": words.size, "sha256": _sha256(words.tobytes())}
             made = self.study.signed(PLAIN, self.site.name, self._keyring, **facts, own_data=own)
