@@ -116,7 +116,7 @@ def test_the_last_record_of_the_events_is_the_traffic(call, tmp_path, samples, w
 def test_plan_results_and_files_are_told_on_standard_output(call, tmp_path, samples):
     np.save(tmp_path / "data.npy", samples)
     done = call("fit", "data.npy", "-k", 2, "--out", "r.npz")
-    for words in ("240 samples of 6 features", "10 nodes", "diameter", "beta", "formed", "MB beyond the data"):
+    for words in ("240 samples of 6 features", "10 nodes", "diameter", "beta", "formed", "kB beyond the data"):
         assert words in done.stdout
     for words in ("sin(angle) at most", "rounds", "messages", "matrices", "Converged in", "wrote r.npz"):
         assert words in done.stdout

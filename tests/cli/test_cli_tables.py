@@ -154,6 +154,39 @@ def test_warnings_are_shown_once_and_the_fit_goes_on(call, files):
     assert done.stderr.count("warning: ") == 2
 
 
+def test_a_code_for_missing_is_a_warning_and_filled_entries_are_counted(call, files):
+    lines = [f"{-99 if row % 10 == 0 else 100 + row % 13},{row % 7},{row / 7}" for row in range(40)]
+    (files / "codes.csv").write_text("\n".join(["bp,a,b", *lines]))
+    done = call("fit", "codes.csv", "--nodes", "3", "-k", "1")
+    assert "warning: codes.csv has -99 in 'bp' (4 times), far from all other values there" in done.stderr
+    advice = "--table na_values=-99 --missing mean"
+    assert f"give {advice}." in done.stderr
+    assert "missing entries" not in done.stdout
+    cured = call("fit", "codes.csv", "--nodes", "3", "-k", "1", *advice.split(), "--json", "numbers.json")
+    assert "-99" not in cured.stderr
+    assert "4 missing entries (3.33%) count as the mean of their column." in cured.stdout
+    assert json.loads((files / "numbers.json").read_text())["n_missing"] == 4
+
+
+def test_a_model_remembers_the_encoding_unless_the_next_file_says_its_own(call, files):
+    lines = [f"P{row};{170 + row % 13};{row % 7};{row / 7}" for row in range(40)]
+    text = "\n".join(["nr;größe;alter;übung", *lines])
+    (files / "latin.csv").write_text(text, encoding="latin-1")
+    words = ("--table", "encoding=latin-1", "--table", "id_column=nr")
+    done = call("fit", "latin.csv", *words, "--nodes", "3", "-k", "1", "--out", "pca")
+    assert done.exit_code == 0, done.output
+    for encoding in ("utf-16", "utf-8-sig", "latin-1"):
+        (files / "next.csv").write_text(text, encoding=encoding)
+        done = call("transform", "next.csv", "--model", "pca", "--out", f"{encoding}.csv")
+        assert done.exit_code == 0, done.output
+        assert (files / f"{encoding}.csv").read_text() == (files / "utf-16.csv").read_text()
+    # Without a mark, UTF-8 has to be said.
+    (files / "next.csv").write_text(text, encoding="utf-8")
+    assert call("transform", "next.csv", "--model", "pca", "--out", "s.csv").exit_code == 2
+    said = ("--table", "encoding=utf-8", "--out", "s.csv")
+    assert call("transform", "next.csv", "--model", "pca", *said).exit_code == 0
+
+
 def test_a_header_of_years_is_a_warning_until_the_command_says_what_it_is(call, tmp_path):
     years = ["2001,2002,2003", *(",".join(map(str, row)) for row in X)]
     (tmp_path / "years.csv").write_text("\n".join(years))

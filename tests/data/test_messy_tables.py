@@ -327,6 +327,76 @@ def test_what_looks_like_an_id_is_a_warning(table, column, values):
     read_table(path, id_column=column)
 
 
+def with_code(code, times=4, rest=None, n=60):
+    """A column of plausible values, with a code several times among them."""
+    rest = np.random.default_rng(0).normal(120, 15, n).round(1) if rest is None else np.asarray(rest, dtype=float)
+    column = rest.copy()
+    column[:times] = code
+    return pd.DataFrame({"bp": column, "other": np.random.default_rng(1).normal(0, 1, len(column))})
+
+
+SKEWED = np.random.default_rng(3).lognormal(3, 1.5, 60).round()
+AGES = np.random.default_rng(2).integers(18, 105, 60)
+
+
+@pytest.mark.parametrize(
+    ("code", "rest"),
+    [
+        (-9, None),
+        (-99, None),
+        (-999, None),
+        (999, None),
+        (9999, None),
+        (-9, np.arange(60) % 5),
+        (99, np.arange(60) % 2),
+    ],
+)
+def test_a_number_that_looks_like_a_code_for_missing_is_a_warning_whose_advice_works(table, code, rest):
+    path = table(with_code(code, rest=rest).to_csv(index=False))
+    words = rf"a.csv has {code} in 'bp' \(4 times\), far from all .* give na_values=\[\"{code}\"\]"
+    with pytest.warns(DataWarning, match=words):
+        read_table(path)
+    read = read_table(path, na_values=[str(code)])
+    assert np.isnan(read.X).sum(axis=0).tolist() == [4, 0]
+
+
+def test_two_codes_of_a_column_and_codes_of_several_are_one_warning(table):
+    frame = with_code(-99)
+    frame.loc[10:14, "bp"] = -999
+    frame["weight"] = frame["bp"].where(frame["bp"] > -999, 81.5)
+    with pytest.warns(DataWarning) as told:
+        read_table(table(frame.to_csv(index=False)))
+    (said,) = [str(one.message) for one in told]
+    assert "has -999 in 'bp' (5 times), -99 in 'bp' (4 times), 'weight' (4 times), far" in said
+    assert 'na_values=["-999", "-99"]' in said
+
+
+def test_where_no_text_is_read_the_advice_is_nan(tmp_path):
+    with_code(-99).to_parquet(tmp_path / "a.parquet")
+    with pytest.warns(DataWarning, match="-99 in 'bp' .*; if that stands for a missing entry, write it as NaN"):
+        read_table(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize(
+    ("code", "times", "rest"),
+    [
+        pytest.param(-999, 2, None, id="too rare"),
+        pytest.param(99, 4, AGES, id="an age"),
+        pytest.param(-9, 4, np.arange(60) - 30, id="in the middle"),
+        pytest.param(-9, 4, np.arange(60) - 8, id="at the end"),
+        pytest.param(99, 4, SKEWED, id="within a long tail"),
+        pytest.param(999, 30, np.arange(60) * 16, id="a limit of the instrument"),
+        pytest.param(-99, 60, None, id="nothing else"),
+        pytest.param(-50, 4, None, id="no code"),
+        pytest.param(-9, 4, np.tile([0.0, 9.0], 30), id="a step like the others"),
+    ],
+)
+def test_numbers_that_may_be_what_they_are_are_no_warning(table, code, times, rest):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        read_table(table(with_code(code, times, rest).to_csv(index=False)))
+
+
 def test_one_column_with_almost_all_variance_and_constant_ones_are_warnings(table):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"income": rng.normal(0, 1e5, 50), "age": rng.normal(40, 9, 50), "site": 1})

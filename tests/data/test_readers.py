@@ -308,9 +308,18 @@ def test_a_column_to_split_by_is_named_before_it_would_become_features(table):
     command = ["fit", str(path), "-k", "1", "--split", "label"]
     refused = CliRunner().invoke(app, command)
     assert refused.exit_code == 2
-    assert "First name the column to split by, which is no feature, with --table label_column=NAME." in refused.stderr
-    flags = ["--table", "label_column=site", "--table", "id_column=id"]
+    flags = ["--table", "id_column=id", "--table", "label_column=site"]
+    assert f"give {' '.join(flags)}." in refused.stderr
     assert "2 nodes" in CliRunner().invoke(app, [*command, *flags]).stdout
+    # Without a split by labels it is a category like any other.
+    assert "categories.site=x,y" in CliRunner().invoke(app, command[:-2]).stderr
+
+
+def test_of_several_columns_of_words_the_one_called_like_a_place_has_the_labels(table):
+    rows = [f"{'mf'[row % 2]},{'xyz'[row % 3]},{row % 5},{row % 7}\n" for row in range(20)]
+    path = table("sex,hospital,a,b\n" + "".join(rows))
+    refused = CliRunner().invoke(app, ["fit", str(path), "-k", "1", "--split", "label"])
+    assert "give --table label_column=hospital --table categories.sex=f,m." in refused.stderr
 
 
 def test_words_that_are_options_already_stay_as_they_are():

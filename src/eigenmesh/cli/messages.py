@@ -154,6 +154,10 @@ class Messages:
             reason, bound = result.stop_reason.label.replace("_", " "), f"bounded by {certificate.error_bound:.2g}"
             angles = f"the sines of the angles to the true components are {bound}, above tol = {fitted.request.tol:g}"
             self.alert(f"not converged ({reason}): {angles}. {advice}", style="yellow")
+        moments = fitted.moments
+        if moments.n_missing:
+            share = moments.n_missing / (moments.n_samples * len(moments.mean))
+            self.print(f"{moments.n_missing:,} missing entries ({share:.2%}) count as the mean of their column.")
         for line in certificate.disclosure.words:
             self.print(line)
         for warning in certificate.warnings:

@@ -101,11 +101,13 @@ class Sizes:
         """Peak bytes that a kind takes besides the data."""
         entries = self.n_samples * self.n_features
         held = 0 if self.in_memory else 8 * entries
+        # Rows are read in chunks, or all at once if they are fewer.
+        chunk = min(CHUNK_BYTES, 8 * entries)
         return {
             # Forming needs two more float64 matrices: the sum and the product of one chunk.
-            CovarianceKind.FORMED: self.n_features**2 * (8 * self.n_matrices + 16) + 2 * CHUNK_BYTES,
-            CovarianceKind.MATRIX_FREE: held + 3 * CHUNK_BYTES,
-            CovarianceKind.CHUNKED: 3 * CHUNK_BYTES,
+            CovarianceKind.FORMED: self.n_features**2 * (8 * self.n_matrices + 16) + 2 * chunk,
+            CovarianceKind.MATRIX_FREE: held + 3 * chunk,
+            CovarianceKind.CHUNKED: 3 * chunk,
             CovarianceKind.SPARSE: entries * 16 if self.sparse_bytes is None else self.sparse_bytes,
         }[kind]
 

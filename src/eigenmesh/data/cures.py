@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # Columns of so few words are categories; so few words in a column of numbers stand for missing ones.
 MOST_LEVELS, MOST_WORDS = 10, 3
+# Columns that say where a row is from.
+LABEL_NAME = re.compile(r"site|hospital|clinic|cent(er|re)|node|region|country|group|label|batch|cohort", re.IGNORECASE)
 A_DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?")
 
 
@@ -73,6 +75,11 @@ class Unusable:
         return few and can_be_said and self.n_words + self.n_missing == self.n_rows
 
     @property
+    def is_label(self) -> bool:
+        """Whether every sample has one of some words, which repeat."""
+        return self.n_words == self.n_rows and 2 <= len(self.words) <= self.n_rows / 2 and not self.is_date
+
+    @property
     def is_date(self) -> bool:
         return self.is_time or all(map(A_DATE.fullmatch, self.words))
 
@@ -86,8 +93,13 @@ def cure_of(unusable: Sequence[Unusable], options: TableOptions) -> dict[str, An
     drop, na_values = list(options.drop), list(options.na_values)
     categories = {column: list(levels) for column, levels in options.categories.items()}
     found: dict[str, Any] = {}
+    labels = [one for one in unusable if one.is_label] if options.needs_labels and options.label_column is None else []
+    # Of several, the first one whose name says so.
+    by = next(iter(sorted(labels, key=lambda one: LABEL_NAME.search(one.name or "") is None)), None)
     for one in unusable:
-        if one.is_numbers:
+        if one is by:
+            found["label_column"] = one.called
+        elif one.is_numbers:
             na_values += [word for word in one.words if word not in na_values]
         elif one.is_id and not one.is_date and options.id_column is None and "id_column" not in found:
             found["id_column"] = one.called

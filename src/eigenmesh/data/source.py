@@ -602,3 +602,43 @@ def suspicious_columns(source: Source, where: str) -> Iterator[str]:
         leave, say = in_python({"drop": ids}), in_python({"id_column": ids[0]})
         fix = f"leave it out, {leave}, or say that it is one, {say}"
         yield f"{listed_columns(ids)} of {where} looks like an id or an index, not like a feature; {fix}."
+
+
+# Numbers that people write for "missing", and the fewest times that one of them looks like that.
+CODES = tuple(sign * (10**digits - 1) for digits in range(1, 6) for sign in (-1, 1) if digits > 1 or sign < 0)
+FEWEST_CODES = 3
+
+
+def suspicious_codes(source: Source, where: str, is_text: bool) -> Iterator[str]:
+    """A sentence about numbers that look like codes for missing entries: -9, -99, 99, -999, 999 and so on.
+
+    Such a number occurs several times in a column, far from all its other values; ``is_text`` if the table can be read
+    with further texts for missing entries. Like ids, they are searched for in memory, and in columns with names.
+    """
+    names, n_rows = source.feature_names, min(source.shape[0], MOST_ROWS)
+    if names is None or n_rows < FEWEST_ROWS or not source.in_memory or source.n_stored is not None:
+        return
+    head = np.asarray(source.read(slice(0, n_rows)), dtype=np.float64)
+    # What is far from all other values is the least or the largest of them, which may be searched for in all columns.
+    ends = np.isin(np.stack([np.fmin.reduce(head), np.fmax.reduce(head)]), CODES).any(axis=0)
+    found: dict[int, list[str]] = {}
+    for column in np.flatnonzero(ends):
+        values = head[np.isfinite(head[:, column]), column]
+        coded = np.isin(values, CODES)
+        for code, count in zip(*np.unique(values[coded], return_counts=True), strict=True):
+            if count >= FEWEST_CODES and _is_far(code, values[~coded]):
+                found.setdefault(int(code), []).append(f"{names[column]!r} ({count:,} times)")
+    if found:
+        said = ", ".join(f"{code} in {listed(columns)}" for code, columns in found.items())
+        fix = f"give {in_python({'na_values': list(map(str, found))})}" if is_text else "write it as NaN"
+        yield f"{where} has {said}, far from all other values there; if that stands for a missing entry, {fix}."
+
+
+def _is_far(code: float, rest: np.ndarray) -> bool:
+    """Whether a code is far outside the other values of its column, compared with their spread."""
+    if len(rest) < FEWEST_ROWS or rest.min() == rest.max():
+        return False
+    low, high = float(rest.min()), float(rest.max())
+    gap, middle = max(low - code, code - high), float(np.subtract(*np.quantile(rest, [0.75, 0.25])))
+    # Where nothing else is negative, a negative number need not be as far away.
+    return gap > max(3 * middle, (high - low) / 2) or (code < 0 <= low and gap > middle)

@@ -20,7 +20,7 @@ from eigenmesh.data.formats.parquet import parquet_files, read_parquet
 from eigenmesh.data.formats.plink import COMPANIONS, read_bed, read_pgen
 from eigenmesh.data.formats.text import read_csv
 from eigenmesh.data.formats.zarr import read_zarr
-from eigenmesh.data.source import FrameColumns, MatrixSource, is_anndata, is_frame, suspicious_columns
+from eigenmesh.data.source import FrameColumns, MatrixSource, is_anndata, is_frame, suspicious_codes, suspicious_columns
 from eigenmesh.data.split import ContiguousSplit
 from eigenmesh.data.table_options import TableOptions
 from eigenmesh.errors import EigenmeshError, InputError, UnreadableFileError, warn_user
@@ -74,7 +74,8 @@ def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | N
         raise
     except Exception as error:  # broken files make NumPy, zipfile, csv and pyarrow raise many kinds of exceptions
         raise UnreadableFileError(f"{file} cannot be read as {kind_of(file)} ({error}); {kinds}") from error
-    for finding in suspicious_columns(table.source, str(file)):
+    codes = suspicious_codes(table.source, str(file), kind_of(file) in OF_FIELDS)
+    for finding in (*suspicious_columns(table.source, str(file)), *codes):
         warn_user(finding)
     return replace(table, name=name_of(file))
 

@@ -16,9 +16,10 @@ from eigenmesh.words import listed
 # A column by its name, or by its number from 0.
 Column: TypeAlias = str | int
 HEADERS = ("auto", "yes", "no")
-# Options that a model remembers, because they say what its features are; the others say how one file is written.
+# Options that a model remembers: they say what its features are or, as an encoding, cannot be detected and usually hold
+# for the next file as well. The others are detected, or say where the table of one file begins.
 REMEMBERED = (
-    "columns", "drop", "id_column", "label_column", "weight_column", "categories", "na_values", "layer"
+    "columns", "drop", "id_column", "label_column", "weight_column", "categories", "na_values", "layer", "encoding"
 )  # fmt: skip
 THOUSANDS = (",", ".", " ", "'")
 
@@ -56,6 +57,7 @@ class TableOptions:
     layer : dataset of a .h5 file, or layer of a .h5ad file; X of the latter if None.
     among : features that a model knows: of columns with names, all others are left out.
     recalled : which of these are those of a fit: columns that they name may be lacking.
+    needs_labels : whether the table is to be split by its labels, so that advice about its columns names them.
     """
 
     columns: tuple[Column, ...] | None = None
@@ -76,6 +78,7 @@ class TableOptions:
     layer: str | None = None
     among: frozenset[str] | None = None
     recalled: frozenset[str] = frozenset()
+    needs_labels: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.header not in HEADERS:

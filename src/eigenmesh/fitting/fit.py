@@ -395,7 +395,13 @@ def fit_numbers(fit: Fit, about: dict[str, Any]) -> dict[str, Any]:
     """Numbers of a fit for JSON: settings, results and costs."""
     shares = fit.explained_variance_ratio.tolist()
     plain: dict[str, Any] = _without_nan(
-        {**about, **fit.result.summary(), "explained_variance_ratio": shares, "loadings": largest_loadings(fit)}
+        {
+            **about,
+            **fit.result.summary(),
+            "n_missing": fit.moments.n_missing,
+            "explained_variance_ratio": shares,
+            "loadings": largest_loadings(fit),
+        }
     )
     return plain
 

@@ -268,14 +268,7 @@ class Spread:
             if transport is not None and isinstance(rule, data.ContiguousSplit) and self.kind is data.Shards:
                 share = transport.rank, transport.size
             by_label = isinstance(rule, data.LabelSplit) and self.kind is data.Shards
-            try:
-                table = read_one(files[0], options, share)
-            except DataError as error:
-                if not by_label or options.label_column is not None:
-                    raise
-                # Else the advice may be to make features of the labels.
-                first = "First name the column to split by, which is no feature, with --table label_column=NAME."
-                raise DataError(f"{error} {first}") from error
+            table = read_one(files[0], replace(options, needs_labels=by_label), share)
             if by_label and table.labels is None:
                 fix = "name their column with --table label_column=NAME, or use --split random or --split contiguous"
                 raise InputError(f"{table.name} has no labels to split by; {fix}.")

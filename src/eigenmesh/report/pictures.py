@@ -473,7 +473,9 @@ def _draw_legend(axes: Axes, outside: bool) -> None:
         axes.legend(fontsize=TEXT_SIZE, frameon=False, **place)
 
 
-def disagreement_picture(node_components: np.ndarray, nodes: Sequence[str] | None = None) -> Figure:
+def disagreement_picture(
+    node_components: np.ndarray, nodes: Sequence[str] | None = None, *, ax: Axes | None = None
+) -> Figure:
     """How far each node's components are from the average, as sines of angles.
 
     Parameters
@@ -482,6 +484,8 @@ def disagreement_picture(node_components: np.ndarray, nodes: Sequence[str] | Non
         The components of every node.
     nodes : sequence of str, optional
         The names of the nodes.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw, if not in a new figure.
     """
     mean = node_components.mean(axis=0)
     mean /= np.linalg.norm(mean, axis=1, keepdims=True)
@@ -489,8 +493,7 @@ def disagreement_picture(node_components: np.ndarray, nodes: Sequence[str] | Non
     # The norm of a difference, because 1 - cos^2 would lose all digits where nodes agree.
     away = own - np.einsum("mkd,kd->mk", own, mean)[:, :, None] * mean
     sines = np.maximum(np.linalg.norm(away, axis=2), 1e-17)
-    figure = new_figure(7.0, 4.2)
-    axes: Axes = figure.subplots()
+    figure, axes = _place(ax, 7.0, 4.2)
     for k, values in enumerate(sines.T[:8]):
         axes.plot(np.arange(len(values)), values, MARKERS[k], color=COLOURS[k], label=f"component {k + 1}")
     axes.set_yscale("log")
@@ -502,21 +505,22 @@ def disagreement_picture(node_components: np.ndarray, nodes: Sequence[str] | Non
     return figure
 
 
-def traffic_picture(links: Mapping[tuple[str, str], int]) -> Figure:
+def traffic_picture(links: Mapping[tuple[str, str], int], *, ax: Axes | None = None) -> Figure:
     """Bytes of each link, both directions together, largest first.
 
     Parameters
     ----------
     links : mapping
         Bytes by sender and receiver.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw, if not in a new figure.
     """
     sums: dict[tuple[str, str], int] = {}
     for (sender, receiver), count in links.items():
         pair = min(sender, receiver), max(sender, receiver)
         sums[pair] = sums.get(pair, 0) + count
     order = sorted(sums, key=lambda pair: (-sums[pair], pair))[:MOST_LINKS][::-1]
-    figure = new_figure(6.5, 1.2 + 0.26 * max(1, len(order)))
-    axes: Axes = figure.subplots()
+    figure, axes = _place(ax, 6.5, 1.2 + 0.26 * max(1, len(order)))
     axes.barh(np.arange(len(order)), [sums[pair] for pair in order], color=COLOURS[0])
     names = list(dict.fromkeys(name for pair in order for name in pair))
     short = dict(zip(names, short_names(names), strict=True))

@@ -30,6 +30,7 @@ COMMENTS = "#%!"
 UTF_8 = "utf-8-sig"  # with or without the byte-order mark that spreadsheets write
 # UTF-32 first, because its mark begins like that of UTF-16.
 MARKS = {
+    codecs.BOM_UTF8: UTF_8,
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -53,11 +54,11 @@ def open_text(file: Path, encoding: str) -> IO[str]:
     return file.open(newline="", encoding=encoding)
 
 
-def marked_encoding(file: Path) -> str:
-    """The encoding that the byte-order mark of the file shows; UTF-8 without one."""
+def marked_encoding(file: Path) -> str | None:
+    """The encoding that the byte-order mark of the file shows; None without one."""
     with gzip.open(file) if file.suffix.lower() == ".gz" else file.open("rb") as raw:
         start = raw.read(4)
-    return next((encoding for mark, encoding in MARKS.items() if start.startswith(mark)), UTF_8)
+    return next((encoding for mark, encoding in MARKS.items() if start.startswith(mark)), None)
 
 
 class Lines:
@@ -176,7 +177,9 @@ def wrong_encoding(file: Path, encoding: str, error: UnicodeError) -> Unreadable
 
 def text_columns(file: Path, options: TableOptions) -> FieldColumns:
     """Columns of a text file in the given format; what is not given is detected from its first lines."""
-    encoding = options.encoding or marked_encoding(file)
+    marked = marked_encoding(file)
+    # A model remembers the encoding of the fit, but the next file may say its own.
+    encoding = ("encoding" in options.recalled and marked) or options.encoding or marked or UTF_8
     try:
         with open_text(file, encoding) as text:
             numbered = Lines(text, options.skip_rows, options.comment)
