@@ -60,9 +60,9 @@ def test_the_root_decides_from_an_average_in_few_bits(bits, topology):
 
     def work(network, array, own):
         told = network.decided_mean_and_maximum(
-            array, own, bits, lambda mean, errors: np.append(mean[0, :3, 0], errors), 5
+            array, own, bits, lambda *average: average, lambda seen: np.append(seen[0][0, :3, 0], seen[1]), 5
         )
-        return told, network.traffic
+        return (*told.result, told.numbers, told.agreed), network.traffic
 
     stacked, counted = work(Stacked(weights), X, values)
     one_by_one, _ = work(Stacked(weights), Parts(lambda node: X[[node]].copy(), M, X), values)
@@ -73,14 +73,15 @@ def test_the_root_decides_from_an_average_in_few_bits(bits, topology):
         assert traffic == counted
         for ours, theirs in zip(told[:3], stacked[:3], strict=True):
             assert ours.tobytes() == theirs.tobytes()
-        assert (told.agreed[0] == values.max(axis=0)).all()
-    assert stacked.numbers.tolist() == [*stacked.mean[0, :3, 0], *stacked.errors]
-    off = stacked.mean[0] - X.mean(axis=0)
+        assert (told[3][0] == values.max(axis=0)).all()
+    mean, errors, numbers, _ = stacked
+    assert numbers.tolist() == [*mean[0, :3, 0], *errors[0]]
+    off = mean[0] - X.mean(axis=0)
     # Scaled, because squares of tiny numbers underflow.
     actual = np.linalg.norm(off / np.array([1e3, 1e-200]), axis=0) * np.array([1e3, 1e-200])
-    assert (actual <= stacked.errors + 1e-15 * np.array([1e3, 1e-200]) * 30).all()
+    assert (actual <= errors[0] + 1e-15 * np.array([1e3, 1e-200]) * 30).all()
     if bits < 64:
-        assert (stacked.errors <= np.abs(X).max(axis=(0, 1)) * M * 30**0.5 * 2.0 ** (1 - bits)).all()
+        assert (errors[0] <= np.abs(X).max(axis=(0, 1)) * M * 30**0.5 * 2.0 ** (1 - bits)).all()
     # So many bytes in the messages up and down, each with the maxima, and on the way down what was decided.
     size = 2 * (30 * 8 if bits == 64 else 4 * bits + 16) + 4 * 8
     assert counted.bytes == (M - 1) * (2 * size + 5 * 8)
@@ -92,10 +93,12 @@ def test_a_product_that_is_not_finite_ends_the_average():
     network = Stacked(graphs.metropolis(graphs.topologies.cycle(M)))
     for bits in (16, 64):
         with pytest.raises(DataError, match="not finite"):
-            network.decided_mean_and_maximum(X, np.ones((M, 1)), bits, lambda mean, errors: np.zeros(1), 1)
+            network.decided_mean_and_maximum(
+                X, np.ones((M, 1)), bits, lambda *average: 0, lambda nothing: np.zeros(1), 1
+            )
     with pytest.raises(InputError, match='use averaging="tree"'):
         Stacked(graphs.metropolis(graphs.topologies.cycle(M)), Polynomial()).decided_mean_and_maximum(
-            X, np.ones((M, 1)), 16, lambda mean, errors: np.zeros(1), 1
+            X, np.ones((M, 1)), 16, lambda *average: 0, lambda nothing: np.zeros(1), 1
         )
 
 

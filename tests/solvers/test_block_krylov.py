@@ -170,8 +170,8 @@ def test_lean_runs_send_fewer_bytes_and_are_as_sure(k, tol):
 
 def test_a_run_whose_bits_were_too_few_begins_again_with_all_of_them(monkeypatch):
     # So that the first products do not suffice: as if the gap had seemed to be much larger.
-    monkeypatch.setattr(block_krylov, "FIRST_RATIO", 1e-4)
-    monkeypatch.setattr(block_krylov, "SHARE_OF_ERRORS", 1e3)
+    monkeypatch.setattr("eigenmesh.solvers.lean.FIRST_RATIO", 1e-4)
+    monkeypatch.setattr("eigenmesh.solvers.lean.SHARE_OF_ERRORS", 1e3)
     problem = lean_problem(1)
     result = run(BlockKrylov(lean=True), problem.covariance(), problem.network, 3, tol=1e-9)
     true = angles(result.node_components, problem.vectors).max(axis=0)

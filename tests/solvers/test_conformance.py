@@ -101,7 +101,7 @@ def copied(state) -> list[Any]:
     if type(state) is tuple:
         # One state for each copy of an average.
         return [field for own in state for field in copied(own)]
-    plain = [(field.rows, field.whitening) if isinstance(field, Basis) else (field,) for field in state]
+    plain = [(field.rows, field.present) if isinstance(field, Basis) else (field,) for field in state]
     plain = [(fields[0].matrix,) if isinstance(fields[0], Projected) else fields for fields in plain]
     return [np.array(field) if hasattr(field, "shape") else field for fields in plain for field in fields]
 

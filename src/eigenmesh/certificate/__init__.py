@@ -14,6 +14,7 @@ from eigenmesh.certificate.krylov import (
     Projected,
     asymmetry,
     bordered,
+    by_rows,
     complement_space,
     reconciled,
     soft_polar,

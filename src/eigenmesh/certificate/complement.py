@@ -45,14 +45,14 @@ def probe_complement(
     if k >= d:
         return krylov.NOTHING_BEYOND
     space, complement = _Space.begun(basis, beyond, known.multiplicity, seed), krylov.NOTHING_BEYOND
-    width, batch = space.block.whitening.shape[-2], 1 if network.flood_ends_average else BATCH
+    width, batch = space.block.B.shape[-1], 1 if network.flood_ends_average else BATCH
 
     def grown_and_examined(product: Array) -> tuple[_Space, Array]:
         grown = space.grown(product, network.average.accuracy)
         return grown, ea.like(grown.in_complement.examine(known).row[np.newaxis], basis)
 
     for length in range(1, LONGEST + 1):
-        products = BlockProducts(covariance, space.V.next_block(width), n_nodes).parts
+        products = BlockProducts(covariance, space.block.B, n_nodes).parts
         # The widths depend only on d and K, so all nodes end at the same step.
         full = space.V.width + width >= d
         if not full and length % batch and length < LONGEST:
@@ -69,10 +69,9 @@ def probe_complement(
 class _Space(NamedTuple):
     """A Krylov space beyond the components after some products.
 
-    Q : (1, d, K) basis of the components; V : Q and the blocks multiplied so far, and behind them the next block;
-    block : whitening of the next block; start : the Gaussian columns in the basis of the first block; T : (1, w, w)
-    ``V^T C V`` without Q; leak : the part of the last product along the next block; lost : norm of the parts of all
-    products outside both V and the next block.
+    Q : (1, d, K) basis of the components; V : Q and the blocks multiplied so far; block : the next one; start : the
+    Gaussian columns in the basis of the first block; T : (1, w, w) ``V^T C V`` without Q; leak : the part of the last
+    product along the next block; lost : norm of the parts of all products outside both V and the next block.
     """
 
     Q: Array
@@ -94,16 +93,16 @@ class _Space(NamedTuple):
         guesses = basis[..., :0] if beyond is None else beyond[..., : d - k - columns]
         first = _deflated(Q, xp.concat([guesses, ea.like(drawn, basis)], axis=-1))
         width = first.shape[-1]
-        V = Basis.empty(basis, min(LONGEST * width, d) + k + width).holding(Q).grown(identity).holding(first)
-        block = krylov.soft_polar(V, width, noise=0.0)
+        V = Basis.empty(basis, min(LONGEST * width, d) + k).grown(Q, identity)
+        block = krylov.soft_polar(V, first, noise=0.0)
         start = block.leak[..., guesses.shape[-1] :]
         return cls(Q, V, block, start, start[:, :0, :0], start[:, :, :0])
 
     def grown(self, product: Array, noise: float) -> _Space:
         """Add C times the next block, (1, d, b), with a relative error of ``noise``."""
         whitening = self.block.whitening
-        V = self.V.grown(whitening).holding(_deflated(self.Q, product))
-        following = krylov.soft_polar(V, whitening.shape[-1], noise)
+        V = self.V.grown(self.block.B, whitening)
+        following = krylov.soft_polar(V, _deflated(self.Q, product), noise)
         T = krylov.bordered(self.T, (following.along @ whitening)[:, self.Q.shape[-1] :, :], self.leak)
         lost = hypot(self.lost, float(np.linalg.norm(ea.to_numpy(following.faded @ whitening))))
         return _Space(self.Q, V, following, self.start, T, following.leak @ whitening, lost, self.products + 1)

@@ -271,95 +271,80 @@ def _log_box(largest: float, s: int, q: int) -> float:
 
 
 class Basis(NamedTuple):
-    """Columns ``V = P H``, orthonormal or zero. The blocks of P lie side by side in a buffer with space for more.
+    """Columns that are orthonormal or zero, in a buffer with space for more.
 
     Attributes
     ----------
     buffer : array of shape (1, capacity, d)
-        The columns of P as rows, then free space. All methods but ``recombined`` write only into the free space, so an
-        older basis on the same buffer stays valid.
-    whitening : array of shape (1, w, w)
-        H, block diagonal.
+        The columns as rows, then free space. All methods but ``recombined`` write only into the free space, so an older
+        basis on the same buffer stays valid.
+    present : array of shape (1, w)
+        1 where a column is a unit vector, 0 where it is zero.
     """
 
     buffer: Array
-    whitening: Array
+    present: Array
 
     @classmethod
     def empty(cls, like: Array, capacity: int) -> Basis:
         """No columns yet, and space for ``capacity`` columns of length d: like (1, d, k)."""
         xp, kind = ea.namespace(like), {"dtype": like.dtype, "device": like.device}
-        return cls(xp.empty((1, capacity, like.shape[-2]), **kind), xp.empty((1, 0, 0), **kind))
+        return cls(xp.empty((1, capacity, like.shape[-2]), **kind), xp.empty((1, 0), **kind))
 
     @property
     def width(self) -> int:
         """Number of columns, w."""
-        return int(self.whitening.shape[-1])
+        return int(self.present.shape[-1])
 
     @property
     def rows(self) -> Array:
-        """P^T: (1, w, d)."""
+        """V^T: (1, w, d)."""
         return self.buffer[:, : self.width, :]
 
-    @property
-    def present(self) -> Array:
-        """1 where a column is a unit vector, 0 where it is zero: (1, w)."""
-        xp, H = ea.namespace(self.whitening), self.whitening
-        return xp.astype(xp.any(H != 0, axis=-2), H.dtype)
-
-    def next_block(self, count: int) -> Array:
-        """The next columns behind those of P, a view: (1, d, count)."""
-        return self.buffer[:, self.width : self.width + count, :].mT
+    def first(self, count: int) -> Basis:
+        """Only the first ``count`` columns."""
+        return self._replace(present=self.present[:, :count])
 
     def recent(self, count: int) -> Basis:
-        """Only the last ``count`` columns, which must be whole blocks; for products, not to be grown."""
+        """Only the last ``count`` columns, for products, not to be grown."""
         first = max(0, self.width - count)
-        return Basis(self.buffer[:, first:, :], self.whitening[:, first:, first:])
+        return Basis(self.buffer[:, first:, :], self.present[:, first:])
 
-    def holding(self, B: Array) -> Basis:
-        """Write B (1, d, b) behind the columns, not yet as columns of V. The buffer is doubled if it is full."""
+    def grown(self, B: Array, whitening: Array) -> Basis:
+        """With the columns of B (1, d, b) times their whitening (1, b, b). The buffer is doubled if it is full."""
         xp, buffer, end = ea.namespace(B), self.buffer, self.width + B.shape[-1]
         while buffer.shape[-2] < end:
             buffer = xp.concat([buffer, xp.empty_like(buffer)], axis=-2)
-        # Without the first axis NumPy recognises a B that lies there already, and makes no copy.
-        buffer[0, self.width : end, :] = B[0, ...].mT
-        return self._replace(buffer=buffer)
+        for piece in ea.pieces(B.mT):
+            buffer[:, self.width : end, piece] = whitening.mT @ B.mT[:, :, piece]
+        more = xp.astype(xp.any(whitening != 0, axis=-2), B.dtype)
+        return Basis(buffer, xp.concat([self.present, more], axis=-1))
 
-    def grown(self, whitening: Array) -> Basis:
-        """Make the block B behind the columns part of V; B times its whitening (1, b, b) is orthonormal."""
-        xp, w, width = ea.namespace(whitening), self.width, self.width + whitening.shape[-1]
-        H = xp.zeros((1, width, width), dtype=whitening.dtype, device=whitening.device)
-        H[:, :w, :w], H[:, w:, w:] = self.whitening, whitening
-        return self._replace(whitening=H)
-
-    def recombined(self, small: Array, count: int) -> Basis:
-        """``V small`` written over V, and behind it the ``count`` columns that lay behind V: (1, w, k)."""
-        xp, k, behind = ea.namespace(small), small.shape[-1], self.next_block(count)
-        left, squares = (self.whitening @ small).mT, 0.0
+    def recombined(self, small: Array) -> Basis:
+        """``V small`` written over V: (1, w, k)."""
+        xp, k = ea.namespace(small), small.shape[-1]
+        left, squares = small.mT, 0.0
         # Smaller pieces than usual, since each takes a part of all blocks at once.
         for piece in ea.pieces(self.buffer, ea.PIECE // 4):
             columns = left @ self.rows[:, :, piece]
             squares = squares + ea.squared_norms(columns.mT)
             self.buffer[:, :k, piece] = columns
         # Columns have norm 1, or 0 where V had zero columns.
-        present = xp.astype(squares > 0.25, small.dtype)
-        eye = xp.eye(k, dtype=small.dtype, device=small.device)
-        return Basis(self.buffer, present[:, None, :] * eye).holding(behind)
+        return self._replace(present=xp.astype(squares > 0.25, small.dtype))
 
     def times(self, small: Array) -> Array:
         """``V small``: (1, w, k) -> (1, d, k)."""
-        # P is stored by rows, so multiply from the left.
-        return ((self.whitening @ small).mT @ self.rows).mT
+        # V is stored by rows, so multiply from the left.
+        return (small.mT @ self.rows).mT
 
     def subtract(self, B: Array, small: Array) -> None:
         """Overwrite B by ``B - V small``: (1, d, k), (1, w, k)."""
-        left = (self.whitening @ small).mT
         for piece in ea.pieces(B.mT):
-            B.mT[:, :, piece] -= left @ self.rows[:, :, piece]
+            B.mT[:, :, piece] -= small.mT @ self.rows[:, :, piece]
 
     def along(self, Z: Array) -> Array:
         """``V^T Z``: (1, d, k) -> (1, w, k)."""
-        return self.whitening.mT @ (self.rows @ Z)
+        return self.rows @ Z
 
 
 # A few leading pairs are computed by themselves where they are at most this share of all: it takes half the time.
@@ -535,27 +520,34 @@ def complement_space(
 class NextBlock(NamedTuple):
     """What a product Z adds to a basis V.
 
-    whitening : (1, b, b), H such that B H has orthonormal or zero columns for the next block B; along : (1, w, b)
-    ``V^T Z``; leak : (1, b, b) ``(B H)^T Z``; faded : (1, 2 b, b), a matrix whose columns are at least as long as what
-    is left of those of Z.
+    B : (1, d, b), the next block, its columns as rows in memory; whitening : (1, b, b), H such that B H has orthonormal
+    or zero columns; along : (1, w, b) ``V^T Z``; leak : (1, b, b) ``(B H)^T Z``; faded : (1, 2 b, b), a matrix whose
+    columns are at least as long as what is left of those of Z.
     """
 
+    B: Array
     whitening: Array
     along: Array
     leak: Array
     faded: Array
 
 
-def soft_polar(V: Basis, count: int, noise: float, recent: int | None = None) -> NextBlock:
+def by_rows(columns: Array) -> Array:
+    """A copy with its columns as rows in memory, as in a basis: (1, d, b) -> (1, d, b)."""
+    rows = ea.namespace(columns).empty(columns.mT.shape, dtype=columns.dtype, device=columns.device)
+    rows[...] = columns.mT
+    return rows.mT
+
+
+def soft_polar(V: Basis, Z: Array, noise: float, recent: int | None = None) -> NextBlock:
     """Polar factor B of ``W = (I - V V^T) Z`` with directions at noise level faded out, and its whitening.
 
-    Z are the ``count`` columns behind those of V; B is written over them. With ``W = P s Q^T``: ``B = P f Q^T``,
-    ``f = s / sqrt(s^2 + e^2)``, a continuous function of W; and ``B Q f^-1`` has orthonormal columns, zero where f is
-    small. V is projected out twice, the second time after all directions are scaled to one length, so that small ones
-    become orthogonal to V too. If Z has nothing but rounding along all but the last ``recent`` columns of V, the first
-    projection may use only those; None: all.
+    With ``W = P s Q^T``: ``B = P f Q^T``, ``f = s / sqrt(s^2 + e^2)``, a continuous function of W; and ``B Q f^-1`` has
+    orthonormal columns, zero where f is small. V is projected out twice, the second time after all directions are
+    scaled to one length, so that small ones become orthogonal to V too. If Z (1, d, b) has nothing but rounding along
+    all but the last ``recent`` columns of V, the first projection may use only those; None: all.
     """
-    xp, B = ea.namespace(V.buffer), V.next_block(count)
+    xp, B = ea.namespace(V.buffer), by_rows(Z)
     near = V if recent is None else V.recent(recent)
     first = near.along(B)
     size = xp.sqrt(xp.sum(squared_norms(B), axis=-1, keepdims=True))
@@ -583,4 +575,4 @@ def soft_polar(V: Basis, count: int, noise: float, recent: int | None = None) ->
     outside = lengths[:, :, None] * (axes.mT @ (outside - left_out))
     # The two parts need not be orthogonal, hence the factor sqrt(2).
     faded = xp.concat([left_out, (1 - new)[:, :, None] * outside], axis=-2) * 2**0.5
-    return NextBlock(whitening, along, new[:, :, None] * outside, faded)
+    return NextBlock(B, whitening, along, new[:, :, None] * outside, faded)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
 
@@ -48,23 +48,20 @@ class Piggyback:
     rounds: int = 0
 
 
-class Decided(NamedTuple):
-    """An average over a tree, with what its root decided from it. The same bits at all nodes.
+class Decided(NamedTuple, Generic[T]):
+    """What follows from an average over a tree, and what its root decided from that.
 
     Attributes
     ----------
-    mean : array of shape (1, d, b)
-        The average, in NumPy.
-    errors : array of shape (b,)
-        Bounds of what rounding to fewer bits took away from each column.
+    result : object
+        What each process made from the average.
     numbers : array of shape (n,)
-        What the root decided.
+        What the root decided, the same bits at all nodes.
     agreed : array of shape (nodes, ...)
         Maxima over all nodes that travelled with the average, in NumPy.
     """
 
-    mean: np.ndarray
-    errors: np.ndarray
+    result: T
     numbers: np.ndarray
     agreed: np.ndarray
 
@@ -516,9 +513,10 @@ class Network(ABC):
         array: Array | Parts,
         values: Array,
         bits: int,
-        decide: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        follows: Callable[[np.ndarray, np.ndarray], T],
+        decide: Callable[[T], np.ndarray],
         n_numbers: int,
-    ) -> Decided:
+    ) -> Decided[T]:
         """An average in numbers of few bits, ``maximum(values)``, and what the root decides, in the same messages.
 
         What nodes decide from eigenvectors and other rounded numbers may differ between processors. So the root decides
@@ -530,34 +528,35 @@ class Network(ABC):
             What is averaged, and what the maximum is taken of.
         bits : int
             Bits of a number in each message, one of ``averaging.FEWER_BITS``, or all of them.
+        follows : callable
+            Makes the result of each process from the average (1, d, b), which has the same bits at all nodes, and
+            bounds of what rounding to fewer bits took away from its columns (1, b).
         decide : callable
-            Makes ``n_numbers`` numbers from the average (1, d, b) and bounds of its errors (b,). It is called where the
-            root is.
+            Makes ``n_numbers`` numbers from the result where the root is.
         n_numbers : int
             How many numbers are decided.
         """
         tree, (_, d, b) = self.average, array.shape
         if not isinstance(tree, av.TreeAverage):
             raise InputError('only the root of a tree can decide; use averaging="tree".')
-        values = ea.to_numpy(values)
+        values, at_root, result = ea.to_numpy(values), tree.root in self.ids, list[T]()
         outer, self._piggyback = self._piggyback, Piggyback(flat(values), self.meter.size(values)[1])
         try:
             total, errors = self._packed_sum(tree, array, bits)
             size = av.packed_bytes(d, b, bits)
             message = np.zeros((1, 1, size + 8 * n_numbers), np.uint8)
-            if tree.root in self.ids:
+            if at_root:
                 message[0, :, :size] = av.pack(total / self.n_nodes, errors / self.n_nodes, bits)
-                mean, bounds = av.unpack(message[0, :, :size], d, b, bits)
-                numbers = np.asarray(decide(mean, bounds[0]), dtype="<f8")
-                message[0, 0, size:] = numbers.view(np.uint8)
+                result.append(follows(*av.unpack(message[0, :, :size], d, b, bits)))
+                message[0, 0, size:] = np.asarray(decide(result[0]), dtype="<f8").view(np.uint8)
             sent = np.asarray(tree.broadcast(self, everywhere(message, len(self.ids))))[0, :, :]
             carried = self._piggyback.values
         finally:
             self._piggyback = outer
-        mean, bounds = av.unpack(sent[:, :size], d, b, bits)
+        if not at_root:
+            result.append(follows(*av.unpack(sent[:, :size], d, b, bits)))
         numbers = np.array(sent[0, size:]).view("<f8")
-        agreed = np.reshape(self._neighbour_maxima(carried, 0), values.shape)
-        return Decided(mean, bounds[0], numbers, agreed)
+        return Decided(result[0], numbers, np.reshape(self._neighbour_maxima(carried, 0), values.shape))
 
     def maximum_after_mean(self, array: Array, follows: Callable[[Array], tuple[T, Array]]) -> tuple[T, Array]:
         """With ``result, values = follows(shared_mean(array))``, the pair ``result, maximum(values)``."""

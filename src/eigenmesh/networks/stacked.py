@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import array_api_compat
 import numpy as np
@@ -17,6 +17,8 @@ from eigenmesh.networks.codec import Bound
 from eigenmesh.networks.network import Network
 
 Product: TypeAlias = Callable[[tuple[Array, ...]], tuple[Array, ...]]
+
+T = TypeVar("T")
 
 # Up to this many nodes, a dense product is faster than a sparse one on a GPU.
 DENSE_ON_GPU = 512
@@ -50,67 +52,28 @@ class Stacked(Network):
             return super().mean(array, bound)
         for level in tree.up:
             self._begin_round(level, (array,))
-        total = self._summed(array, tree)
+        total = _up(tree, array.make, _add)
+        # As in a linear round, which makes zeros positive.
+        total += 0.0
         total /= self.n_nodes
         return tree.broadcast(self, ea.everywhere(total, self.n_nodes))
-
-    def _summed(self, array: Parts, tree: TreeAverage) -> Array:
-        """Sum of all parts, in the order of the tree: each node adds to its own part the sums of its children."""
-        children = _children(tree)
-        # The nodes from the root to the present one: their sums so far, and their children that are left.
-        path = [(array.make(tree.root), iter(children[tree.root]))]
-        while True:
-            total, rest = path[-1]
-            child = next(rest, None)
-            if child is not None:
-                path.append((array.make(child), iter(children[child])))
-                continue
-            # As in a linear round, which makes zeros positive.
-            total += 0.0
-            path.pop()
-            if not path:
-                return total
-            above = path[-1][0]
-            above += total
-            del total
 
     def _packed_sum(self, tree: TreeAverage, array: Array | Parts, bits: int) -> tuple[np.ndarray, np.ndarray]:
         _, d, b = array.shape
         message = np.broadcast_to(np.uint8(0), (self.n_nodes, 1, packed_bytes(d, b, bits)))
-        if isinstance(array, Parts):
-            for level in tree.up:
-                self._begin_round(level, (message,))
-            return self._packed_parts(tree, array, bits)
-        totals, errors = np.array(ea.to_numpy(array)), np.zeros((self.n_nodes, b))
         for level in tree.up:
             self._begin_round(level, (message,))
-            # What the nodes of a level send is not used by themselves any more.
-            senders = level.sends[1]
-            totals[senders], errors[senders] = unpack(pack(totals[senders], errors[senders], bits), d, b, bits)
-            totals, errors = self._combine(level, (totals, errors))
-        return totals[[tree.root]], errors[[tree.root]]
 
-    def _packed_parts(self, tree: TreeAverage, array: Parts, bits: int) -> tuple[np.ndarray, np.ndarray]:
-        """The same for parts that are made one after the other, of which no more are held than the tree is high."""
-        _, d, b = array.shape
-        children = _children(tree)
-        path = [(ea.to_numpy(array.make(tree.root)), np.zeros((1, b)), iter(children[tree.root]))]
-        while True:
-            total, errors, rest = path[-1]
-            child = next(rest, None)
-            if child is not None:
-                path.append((ea.to_numpy(array.make(child)), np.zeros((1, b)), iter(children[child])))
-                continue
-            # As in a linear round, which makes zeros positive.
-            total += 0.0
-            path.pop()
-            if not path:
-                return total, errors
-            received, more = unpack(pack(total, errors, bits), d, b, bits)
-            above, errors_above, _ = path[-1]
-            above += received
-            errors_above += more
-            del total
+        def made(node: int) -> tuple[np.ndarray, np.ndarray]:
+            part = array.make(node) if isinstance(array, Parts) else array[node : node + 1, ...]
+            return np.array(ea.to_numpy(part)), np.zeros((1, b))
+
+        def add(above: tuple[np.ndarray, np.ndarray], part: tuple[np.ndarray, np.ndarray]) -> None:
+            for total, received in zip(above, unpack(pack(part[0] + 0.0, part[1], bits), d, b, bits), strict=True):
+                _add(total, received)
+
+        total, errors = _up(tree, made, add)
+        return total + 0.0, errors
 
     def send_down(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array:
         """One copy that all nodes share: they would receive the same bits."""
@@ -148,13 +111,34 @@ class Stacked(Network):
         return self._reduced_maximum(values)
 
 
-def _children(tree: TreeAverage) -> dict[int, list[int]]:
-    """The children of each node in a tree, ascending."""
+def _add(above: Array, part: Array) -> None:
+    # As in a linear round, which makes zeros positive.
+    part += 0.0
+    above += part
+
+
+def _up(tree: TreeAverage, make: Callable[[int], T], add: Callable[[T, T], None]) -> T:
+    """The root's value, to which each node has added those of its children, ascending, after they have added theirs.
+
+    Values are made when they are needed: no more of them are held than the tree is high.
+    """
     children: dict[int, list[int]] = {node: [] for node in range(tree.n_nodes)}
     for level in tree.up:
         for parent, child in zip(*level.sends, strict=True):
             children[int(parent)].append(int(child))
-    return {node: sorted(below) for node, below in children.items()}
+    # The nodes from the root to the present one: their values so far, and their children that are left.
+    path = [(make(tree.root), iter(sorted(children[tree.root])))]
+    while True:
+        value, rest = path[-1]
+        child = next(rest, None)
+        if child is not None:
+            path.append((make(child), iter(sorted(children[child]))))
+            continue
+        path.pop()
+        if not path:
+            return value
+        add(path[-1][0], value)
+        del value
 
 
 def _operator(exchange: LinearRound, array: Array) -> Product:

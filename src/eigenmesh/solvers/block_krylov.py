@@ -3,49 +3,24 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh import certificate as cert
 from eigenmesh.arrays import Array, column_norms
-from eigenmesh.averaging import ALL_BITS, FEWER_BITS
-from eigenmesh.certificate import Basis, Common, ComplementSpace, Projected, own_signs, soft_polar
+from eigenmesh.certificate import Basis, Common, ComplementSpace, Projected, by_rows, own_signs, soft_polar
 from eigenmesh.data import BlockProducts, Covariance, Gram
-from eigenmesh.errors import DataError, InputError
+from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
 from eigenmesh.solvers import base
 from eigenmesh.solvers.base import Check, Solver, Traits
+from eigenmesh.solvers.lean import Lean, Sending, numbers_decided
 
 # What block Krylov with and without a known space share: the state, Rayleigh-Ritz, and what all nodes know of it.
-
-
-class Sending(NamedTuple):
-    """What the next step of block Krylov sends.
-
-    Attributes
-    ----------
-    columns : int
-        How many of the columns behind V are multiplied.
-    bits : int
-        Bits of a number in a message.
-    idle : int
-        Steps since all components seem to be as accurate as asked for.
-    sure : bool
-        Whether no direction can have been missed any more.
-    exact : bool
-        Whether numbers keep all their bits, since fewer were not enough.
-    """
-
-    columns: int
-    bits: int = ALL_BITS
-    idle: int = 0
-    sure: bool = False
-    exact: bool = False
 
 
 class KrylovState(NamedTuple):
@@ -53,7 +28,8 @@ class KrylovState(NamedTuple):
 
     k: int  # K
     n_nodes: int  # nodes that share this copy
-    V: Basis  # (1, d, w), and behind it in memory b columns B (1, d, b); processes differ in the last digits only
+    V: Basis  # (1, d, w); processes differ in the last digits only
+    B: Array  # (1, d, b) the next block, of which the first columns are multiplied next
     whitening: Array  # (1, b, b) H, where B H has orthonormal or zero columns
     T: Projected  # V^T C V and its eigenpairs
     leak: Array  # (1, b, c) the part of C times the last c columns of V outside V, in the basis B H
@@ -68,13 +44,31 @@ class KrylovState(NamedTuple):
     asymmetry: Array  # (1, 1) how far V^T C V was from symmetric beyond these errors
     sending: Sending  # what the next step sends
     products: int | None = 0  # products since the Gaussian columns; None after a restart, which loses them
-    begin: Callable[[], KrylovState] | None = None  # makes the first state again
     CV: Array = None  # (1, d, w) C V, only where the space was known at the start
 
+    @classmethod
+    def nothing_known(cls, whitening: Array) -> dict[str, Any]:
+        """Fields before any average, for a block with this whitening (1, b, b)."""
+        b = whitening.shape[-1]
+        unknown = np.stack([np.zeros(b), np.full(b, np.inf)])
+        return {
+            "T": Projected(whitening[:, :0, :0], whitening[:, 0, :0]),
+            "leak": whitening[:, :, :0],
+            "lost": ea.namespace(whitening).zeros_like(whitening[:, 0, :1]),
+            "errors": whitening[:, 0, :0],
+            "asymmetry": ea.namespace(whitening).zeros_like(whitening[:, 0, :1]),
+            "agreed": unknown,
+            "before": unknown,
+        }
+
     @property
-    def B(self) -> Array:
-        """All columns behind V, (1, d, b)."""
-        return self.V.next_block(self.whitening.shape[-2])
+    def begun_again(self) -> KrylovState:
+        """The state before any average, from the first columns of V: the start, or after a restart Ritz vectors."""
+        b, V = self.B.shape[-1], self.V
+        present = V.present[:, :b]
+        whitening = ea.namespace(present).eye(b, dtype=present.dtype, device=present.device) * present[:, None, :]
+        again = self._replace(V=V.first(0), B=by_rows(V.first(b).rows.mT), whitening=whitening)
+        return again._replace(products=None if self.products is None else 0, **self.nothing_known(whitening))
 
     @property
     def report(self) -> Array:
@@ -91,6 +85,13 @@ class KrylovState(NamedTuple):
         """Bounds of the errors of products with ``V ritz``: (1, w, n) -> (1, n)."""
         xp = ea.namespace(ritz)
         return (self.errors[:, None, :] @ xp.abs(ritz))[:, 0, :]
+
+    @property
+    def complement(self) -> ComplementSpace:
+        """What the space shows of the complement of the components."""
+        gaussian = self.start if self.CV is None else self.V.along(self.start)
+        counts = {"n_components": self.k, "dimension": self.V.buffer.shape[-1], "products": self.products or 0}
+        return cert.complement_space(self.T, self.leak, float(self.lost[0, 0]), gaussian, self.errors, **counts)
 
 
 Copies: TypeAlias = tuple[KrylovState, ...]
@@ -109,37 +110,36 @@ class RayleighRitz(Solver):
     def columns(self, n_components: int, n_features: int) -> int:
         return min(n_components + self.oversample, n_features)
 
+    @property
+    def _lean(self) -> Lean | None:
+        """What decides which columns and bits are sent over a tree; by default all."""
+        return None
+
     @abstractmethod
     def _begun(self, network: Network, basis: Array, seed: int, copy: slice) -> KrylovState:
         """The first state of one copy."""
 
     @abstractmethod
-    def _grown(self, network: Network, state: KrylovState, Z: Array) -> KrylovState:
-        """The state with the average product Z of its block (1, d, b)."""
+    def _grown(self, network: Network, state: KrylovState, Z: Array, errors: Array) -> KrylovState:
+        """The state with the average product Z (1, d, n) of the first columns of B, and bounds of its errors (1, n)."""
 
     def _first_state(
-        self, network: Network, basis: Array, V: Basis, width: int, start: Array, size: Array, most: int
+        self, network: Network, basis: Array, V: Basis, B: Array, start: Array, size: Array, most: int
     ) -> KrylovState:
-        """A state before any average; ``width`` is the number of Ritz pairs that it reports."""
-        unknown = np.stack([np.zeros(width), np.full(width, np.inf)])
-        identity = ea.like(np.eye(width)[np.newaxis], basis)
+        """A state before any average, which reports as many Ritz pairs as B has columns."""
+        identity = ea.like(np.eye(B.shape[-1])[np.newaxis], basis)
         return KrylovState(
             k=basis.shape[-1],
             n_nodes=basis.shape[0] // network.copies,
             V=V,
+            B=B,
             whitening=identity,
-            T=Projected(identity[:, :0, :0], identity[:, 0, :0]),
-            leak=identity[:, :, :0],
-            lost=ea.like(np.zeros((1, 1)), basis),
-            agreed=unknown,
-            before=unknown,
             resolution=cert.Precision.of(network.average.accuracy, network.n_nodes, 1.0, 1.0).resolution,
             start=start,
             size=size,
             most=most,
-            errors=identity[:, 0, :0],
-            asymmetry=ea.like(np.zeros((1, 1)), basis),
-            sending=Sending(width),
+            sending=Sending(B.shape[-1]),
+            **KrylovState.nothing_known(identity),
         )
 
     def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> Copies:
@@ -148,22 +148,33 @@ class RayleighRitz(Solver):
 
     def step(self, covariance: Covariance, network: Network, state: Copies) -> Copies:
         """Average the products of the next block, and let each copy grow by it."""
-        xp = ea.namespace(state[0].whitening)
-        products = BlockProducts(covariance, xp.concat([own.B for own in state]), len(network.ids))
-        Z, agreed = network.common_mean_and_maximum(products.parts, xp.concat([own.report for own in state]))
-        size, numbers = network.size_of_products(products.norms, column_norms(Z)), ea.to_numpy(agreed[0, ...])
-        # Free them before the next block is made.
-        del products
-        grown = []
-        for at, own in enumerate(state):
-            told = own._replace(
-                agreed=numbers,
-                before=own.agreed,
-                size=xp.maximum(own.size, size[at : at + 1, ...]),
-                products=None if own.products is None else own.products + 1,
-            )
-            grown.append(self._grown(network, told, Z[at : at + 1, ...]))
-        return tuple(grown)
+        xp = ea.namespace(state[0].B)
+        blocks, reports = (
+            xp.concat(parts)
+            for parts in ([own.B[:, :, : own.sending.columns] for own in state], [own.report for own in state])
+        )
+        products = BlockProducts(covariance, blocks, len(network.ids))
+
+        def grow(Z: Array, errors: Array) -> Copies:
+            size, grown = network.size_of_products(products.norms, column_norms(Z)), []
+            # Free them before the next block is made.
+            del products.parts
+            for at, own in enumerate(state):
+                one_more = None if own.products is None else own.products + 1
+                told = own._replace(size=xp.maximum(own.size, size[at : at + 1, ...]), products=one_more)
+                grown.append(self._grown(network, told, Z[at : at + 1, ...], errors))
+            return tuple(grown)
+
+        # Where columns are split over the nodes, errors of products are not those of the loadings.
+        lean = self._lean if network.decides and not isinstance(covariance, Gram) else None
+        if lean is None:
+            Z, agreed = network.common_mean_and_maximum(products.parts, reports)
+            grown = grow(Z, xp.zeros_like(Z[:1, 0, :]))
+        else:
+            grown, agreed, numbers = lean.average(network, products.parts, reports, state[0].sending, grow)
+        numbers_agreed = ea.to_numpy(agreed[0, ...])
+        grown = tuple(own._replace(agreed=numbers_agreed, before=own.agreed) for own in grown)
+        return grown if lean is None else (lean.following(grown[0], numbers),)
 
     def _components(self, state: KrylovState) -> Array:
         """Estimates of one copy, with their largest entries positive: (1, d, K)."""
@@ -211,7 +222,7 @@ class RayleighRitz(Solver):
         xp, T, leak, V = ea.namespace(state.leak), state.T.matrix, state.leak, state.V
         defect, space = xp.maximum(cert.asymmetry(T, state.errors), state.asymmetry), None
         if state.products:
-            space = _complement_of(state)
+            space = state.complement
             below_zero = -np.min(space.values, initial=0.0) - np.linalg.norm(ea.to_numpy(state.errors))
             defect = xp.maximum(defect, ea.like(np.array([[below_zero]]), defect))
         components = self._aligned_ritz(state)
@@ -224,14 +235,6 @@ class RayleighRitz(Solver):
         vectors = partial(_vectors, state) if state.CV is None else None
         off = state.inexactness(components)
         return Common(coordinates, image, size, defect, space, vectors, signed=True, errors=off)
-
-
-def _complement_of(state: KrylovState) -> ComplementSpace:
-    """What the space shows of the complement of the components."""
-    gaussian = state.start if state.CV is None else state.V.along(state.start)
-    counts = {"n_components": state.k, "dimension": state.V.buffer.shape[-1], "products": state.products or 0}
-    lost = float(state.lost[0, 0])
-    return cert.complement_space(state.T, state.leak, lost, gaussian, state.errors, **counts)
 
 
 def _vectors(state: KrylovState, coordinates: Array) -> Array:
@@ -291,16 +294,6 @@ USUAL_BLOCKS, FEWEST_BLOCKS, BASIS_BYTES = 20, 4, 2**30
 LARGE_BYTES, NARROW_BLOCKS, SURE_SINE = 12 * 2**20, 3, 2e-3
 # Where larger sines are expected of a complete space, the nodes exchange its residuals.
 SOLVED_SINE = 1e-6
-# Fewest columns that a lean run multiplies. A component is accurate enough once its residual is at most ENOUGH of what
-# is asked for, where of the gap after the last one only KNOWN_OF_LAST_GAP counts. Errors of few bits may take FOR_BITS
-# of it, a product SHARE_OF_ERRORS of what is left, and no more than FOR_COMPLEMENT of the gap. If they take TOO_MUCH of
-# all, or after MOST_IDLE steps without a certificate although all components seem accurate, a run begins again with all
-# bits. The first product is accurate enough for gaps of some 1 / FIRST_RATIO of the largest eigenvalue.
-FEWEST_COLUMNS, ENOUGH, FOR_BITS, KNOWN_OF_LAST_GAP, SHARE_OF_ERRORS, TOO_MUCH = 3, 0.4, 0.2, 0.7, 0.5, 0.9
-FOR_COMPLEMENT, MOST_IDLE, FIRST_RATIO = 1e-4, 5, 1e4
-LEAST = float(np.finfo(np.float64).tiny)
-# Columns are turned to other axes only where none of them was about to fade out.
-WELL_CONDITIONED = 1.1
 # Random columns next to a start that the user gave: with fewer, the certificate would need many more products.
 BESIDE_GIVEN = 12
 
@@ -354,10 +347,14 @@ class BlockKrylov(RayleighRitz):
     def towards(self, tol: float) -> BlockKrylov:
         return replace(self, tol=tol)
 
+    @property
+    def _lean(self) -> Lean | None:
+        return Lean(self.tol) if self.lean else None
+
     def largest_message(self, n_components: int, n_features: int) -> int:
         columns = min(n_components + max(self.oversample, BESIDE_GIVEN), n_features)
         # A (d, b) block, with it the Ritz values and residuals, (2, b), and in a lean run what the root decides.
-        return (n_features + 2) * columns + (_numbers_decided(columns) if self.lean else 0)
+        return (n_features + 2) * columns + (numbers_decided(columns) if self.lean else 0)
 
     def kept_numbers(self, n_components: int, n_features: int) -> int:
         return n_features * self._max_width(n_features, self.columns(n_components, n_features))
@@ -369,139 +366,47 @@ class BlockKrylov(RayleighRitz):
         is_random = coefficients is not None
         width = min(k + (self.oversample if is_random else max(self.oversample, BESIDE_GIVEN)), d)
         most = self._max_width(d, width)
-        V = Basis.empty(basis, min(most, USUAL_BLOCKS * width) + width)
-        # Written directly into the memory of the basis, without a temporary array of that size.
-        R = base.write_widened(V.next_block(width), basis[:1, ...], seed)
+        # Written directly into the memory of the block, without a temporary array of that size.
+        B = xp.empty((1, width, d), dtype=basis.dtype, device=basis.device).mT
+        R = base.write_widened(B, basis[:1, ...], seed)
         start = R[:, :, k:]
         if coefficients is not None:
             start = xp.concat([R[:, :, :k] @ ea.like(coefficients[np.newaxis], basis), start], axis=-1)
-        state = self._first_state(network, basis, V, width, start, xp.zeros_like(R[:, 0, :1]), most)
-        if not self.lean:
-            return state
-        # Each message adds its error.
-        steps = 2 * network.n_nodes * FIRST_RATIO / self.tol
-        first = next((bits for bits in FEWER_BITS if 2.0 ** (bits - 1) >= steps), ALL_BITS)
-        begin = partial(self._begun, network, basis, seed, copy)
-        return state._replace(sending=Sending(width, first), begin=begin)
+        V = Basis.empty(basis, min(most, USUAL_BLOCKS * width))
+        state = self._first_state(network, basis, V, B, start, xp.zeros_like(R[:, 0, :1]), most)
+        return state if self._lean is None else state._replace(sending=self._lean.first(width, network.n_nodes))
 
-    def step(self, covariance: Covariance, network: Network, state: Copies) -> Copies:
-        """As the base class, or in fewer bytes where the root of a tree can say which columns and bits to send."""
-        # Where columns are split over the nodes, errors of products are not those of the loadings.
-        if not self.lean or not network.decides or isinstance(covariance, Gram):
-            return super().step(covariance, network, state)
-        (own,), grown = state, list[KrylovState]()
-        products = BlockProducts(covariance, own.B[:, :, : own.sending.columns], len(network.ids))
-
-        def grow(mean: np.ndarray, errors: np.ndarray) -> KrylovState:
-            Z, off = ea.like(mean, own.lost), ea.like(errors[np.newaxis], own.lost)
-            one_more = None if own.products is None else own.products + 1
-            return self._grown_by(network, own._replace(products=one_more), Z, off)
-
-        def decide(mean: np.ndarray, errors: np.ndarray) -> np.ndarray:
-            grown.append(grow(mean, errors))
-            largest = float(np.linalg.norm(mean, axis=1).max())
-            noise = float(errors.max()) * 2.0**own.sending.bits / largest if largest > 0 else 0.0
-            return self._decision(grown[0], max(noise, 1.0))
-
-        n_numbers = _numbers_decided(own.whitening.shape[-1])
-        told = network.decided_mean_and_maximum(products.parts, own.report, own.sending.bits, decide, n_numbers)
-        size = network.size_of_products(products.norms, column_norms(ea.like(told.mean, own.lost)))
-        found = grown[0] if grown else grow(told.mean, told.errors)
-        found = found._replace(agreed=told.agreed[0], before=own.agreed)
-        found = found._replace(size=ea.namespace(size).maximum(own.size, size))
-        return (_following(found, told.numbers),)
-
-    def _grown(self, network: Network, state: KrylovState, Z: Array) -> KrylovState:
-        return self._grown_by(network, state, Z, None)
-
-    def _grown_by(self, network: Network, state: KrylovState, Z: Array, off: Array | None) -> KrylovState:
-        """The state with the product Z of the first n columns of B, and bounds of its errors: (1, d, n), (1, n)."""
-        xp, n, b = ea.namespace(Z), Z.shape[-1], state.whitening.shape[-1]
-        V, T, leak, lost, errors = state.V, state.T, state.leak, state.lost, state.errors
-        H, rest = state.whitening[:, :n, :n], state.whitening[:, n:, n:]
+    def _grown(self, network: Network, state: KrylovState, Z: Array, errors: Array) -> KrylovState:
+        xp, n, b, w = ea.namespace(Z), Z.shape[-1], state.B.shape[-1], state.V.width
+        H, leak, found = state.whitening[:, :n, :n], state.leak, dict[str, Array]()
         # An all-zero block means that the space is complete. Its product carries no information.
         grows = bool(xp.any(H != 0))
-        if grows:
-            V = V.grown(H)
         # The next block is orthogonal to the columns that wait, too.
-        held = (V.grown(rest) if n < b else V).holding(Z)
-        exact = off is None or not bool(xp.any(off > 0))
+        held = state.V.grown(state.B, state.whitening) if grows else state.V
+        exact = not bool(xp.any(errors > 0))
         recent = leak.shape[-1] + b if grows and exact else None
-        following = soft_polar(held, n, network.average.accuracy, recent=recent)
-        V = V._replace(buffer=held.buffer)
-        asymmetry = state.asymmetry
+        following = soft_polar(held, Z, network.average.accuracy, recent=recent)
+        B, whitening, V = following.B, following.whitening, held.first(w + n) if grows else held
         if grows:
             along, lower = following.along @ H, leak[:, :n, :]
-            own = xp.zeros_like(H[:, 0, :]) if off is None else (off[:, None, :] @ xp.abs(H))[:, 0, :]
-            errors = xp.concat([errors, own], axis=-1)
-            column = along[:, : V.width, :]
+            column, asymmetry = along[:, : w + n, :], state.asymmetry
+            errors = xp.concat([state.errors, (errors[:, None, :] @ xp.abs(H))[:, 0, :]], axis=-1)
             if bool(xp.any(errors > 0)):
                 column, lower, errors, beyond = cert.reconciled(column, lower, errors)
                 asymmetry = xp.maximum(asymmetry, beyond)
-            T = Projected(cert.bordered(T.matrix, column, lower), V.present)
-            waiting = xp.concat([leak[:, n:, :], along[:, V.width :, :]], axis=-1)
-            leak, lost = following.leak @ H, _hypot(lost, following.faded @ H)
+            T = Projected(cert.bordered(state.T.matrix, column, lower), V.present)
+            lost = _hypot(state.lost, following.faded @ H)
+            waiting = xp.concat([leak[:, n:, :], along[:, w + n :, :]], axis=-1)
+            leak = following.leak @ H
             if n < b:
+                # Columns that wait are orthonormal, and first in the next block.
+                B = xp.concat([state.B.mT[:, n:, :], B.mT], axis=-2).mT
+                whitening = _block_diagonal(state.whitening[:, n:, n:], whitening)
                 nothing = xp.zeros((1, n, waiting.shape[-1] - n), dtype=leak.dtype, device=leak.device)
                 leak = xp.concat([waiting, xp.concat([nothing, leak], axis=-1)], axis=-2)
-        whitening = _block_diagonal(rest, following.whitening)
-        found = {"leak": leak, "lost": lost, "errors": errors, "asymmetry": asymmetry}
-        grown = state._replace(V=V, whitening=whitening, T=T, **found)
+            found = {"T": T, "leak": leak, "lost": lost, "errors": errors, "asymmetry": asymmetry}
+        grown = state._replace(V=V, B=B, whitening=whitening, **found)
         return _restarted(grown) if V.width + b > grown.most else grown
-
-    def _decision(self, state: KrylovState, noise: float) -> np.ndarray:
-        """What the root of a tree decides on the next step, see ``_following``.
-
-        noise : error of the last product, relative to its largest column, times 2^bits.
-        """
-        b, k, sending, H = state.whitening.shape[-1], state.k, state.sending, ea.to_numpy(state.whitening)[0]
-        values, ritz = (ea.to_numpy(part)[0] for part in state.T.leading(b))
-        outside = ea.to_numpy(state.leak)[0] @ ritz[-state.leak.shape[-1] :]
-        seen, off = np.linalg.norm(outside, axis=0), ea.to_numpy(state.errors)[0] @ np.abs(ritz)
-        goal = self.tol * _spacing(values, k, state.resolution)
-        too_much = bool(np.any((off[:k] > TOO_MUCH * goal) & (seen[:k] < off[:k])))
-        # The certificate knows the eigenvalue after the K-th only up to a part of the gap.
-        goal[k - 1] *= KNOWN_OF_LAST_GAP
-        if not sending.exact and (too_much or sending.idle >= MOST_IDLE):
-            # Products in so few bits will not become accurate enough any more.
-            return _numbers(b, ALL_BITS, 0, False, True, np.eye(b))
-        still = np.flatnonzero(seen[:k] > ENOUGH * goal)
-        idle = 0 if len(still) else sending.idle + 1
-        wanted = [*still, *(j for j in range(k, b)), *(j for j in range(k) if j not in still)]
-        count = min(b, max(len(still) + 1, FEWEST_COLUMNS))
-        whole = np.linalg.norm(H, 2) <= WELL_CONDITIONED and np.all(np.any(H != 0, axis=0))
-        # Until no direction can have been missed, the complement needs all columns; and again, if all components seem
-        # accurate and yet have no certificate.
-        sure = sending.sure or self._is_sure(state, values)
-        if idle > 1 or not (whole and sure):
-            count = b
-        bits = ALL_BITS
-        if not sending.exact:
-            # What the errors of the next product may take of each component: a part of what is left for them.
-            budget = FOR_BITS * goal
-            left = SHARE_OF_ERRORS * np.maximum(budget - off[:k], 0.1 * budget) / np.sqrt(count)
-            allowed = float(np.min(left / _share(values, seen + off, k, self.tol)))
-            allowed = min(allowed, FOR_COMPLEMENT * float(goal[k - 1]) / self.tol)
-            # Products with the next columns have a part along those before, the leak, and others that are smaller.
-            size = min(float(values[0]), 1.5 * float(np.linalg.norm(ea.to_numpy(state.leak)[0], 2)))
-            bits = next((bits for bits in FEWER_BITS if noise * size * 2.0**-bits <= allowed), ALL_BITS)
-        if count == b:
-            return _numbers(b, bits, idle, sure, False, np.eye(b))
-        chosen = outside[:, wanted[:count]]
-        lengths = np.linalg.norm(chosen, axis=0)
-        axes = np.linalg.svd(chosen / np.where(lengths > 0, lengths, 1.0))[0]
-        return _numbers(count, bits, idle, sure, False, axes)
-
-    def _is_sure(self, state: KrylovState, values: np.ndarray) -> bool:
-        """Whether the complement of the components is known well enough, as far as the root of a tree can see."""
-        if state.products is None:
-            # The certificate has to look for missed directions by itself.
-            return True
-        k, resolution = state.k, state.resolution * abs(float(values[0]))
-        alike = cert.multiplicity(values[:k], resolution)
-        # As if the components were invariant: those that are not yet will be multiplied further.
-        known = cert.KnownComponents(k, float(values[k - 1]), 0.0, alike, resolution, resolution)
-        return bool(_complement_of(state).examine(known).chance <= cert.LARGEST_CHANCE)
 
     def narrowed(self, state: Copies) -> Copies:
         """Restart to half the width now, and keep that width, if the basis is large and was not restarted before."""
@@ -509,7 +414,7 @@ class BlockKrylov(RayleighRitz):
 
     def _narrowed(self, state: KrylovState) -> KrylovState:
         width = state.V.width
-        is_wide = width >= NARROW_BLOCKS * state.whitening.shape[-1] and self._is_large(state)
+        is_wide = width >= NARROW_BLOCKS * state.B.shape[-1] and self._is_large(state)
         return _restarted(state._replace(most=width)) if state.products is not None and is_wide else state
 
     def _max_width(self, d: int, block: int) -> int:
@@ -518,7 +423,7 @@ class BlockKrylov(RayleighRitz):
         return min(USUAL_BLOCKS * block, max(FEWEST_BLOCKS * block, BASIS_BYTES // (d * ea.ITEM_BYTES)))
 
     def check(self, covariance: Covariance, network: Network, state: Copies) -> Check:
-        b, width = state[0].whitening.shape[-1], state[0].V.width
+        b, width = state[0].B.shape[-1], state[0].V.width
         check = super().check(covariance, network, state)
         if width >= state[0].V.buffer.shape[-1] > width - b and not _is_near(check, SOLVED_SINE):
             # So many columns usually span the whole space: another product would tell nothing but the residuals.
@@ -530,46 +435,8 @@ class BlockKrylov(RayleighRitz):
 
     def _is_large(self, state: KrylovState) -> bool:
         """Whether the basis and its next block take so much memory that halving it is worth an exchange."""
-        buffer, width = state.V.buffer, state.V.width + state.whitening.shape[-1]
+        buffer, width = state.V.buffer, state.V.width + state.B.shape[-1]
         return self.max_width is None and width * buffer.shape[-1] * ea.ITEM_BYTES > LARGE_BYTES
-
-
-def _numbers_decided(columns: int) -> int:
-    """Numbers that the root of a tree sends with the average of a step, for so many columns behind the basis."""
-    return 5 + columns**2
-
-
-def _numbers(count: int, bits: int, idle: int, sure: bool, again: bool, axes: np.ndarray) -> np.ndarray:
-    return np.concatenate([[count, bits, idle, sure, again], axes.ravel()])
-
-
-def _following(state: KrylovState, numbers: np.ndarray) -> KrylovState:
-    """The state after the root has decided: the columns that are multiplied next come first behind the basis.
-
-    numbers : how many they are, bits of a number in the next message, steps since all components seem accurate, whether
-    no direction can have been missed, whether to begin again with all bits, and the axes (b, b) to which the columns
-    behind the basis are turned.
-    """
-    xp, b = ea.namespace(state.lost), state.whitening.shape[-1]
-    count, bits, idle, sure, again = numbers[:5].astype(int).tolist()
-    if not 1 <= count <= b or bits not in (*FEWER_BITS, ALL_BITS):
-        raise DataError(f"the root of the tree asks for {count} of {b} columns in {bits} bits; it computes wrongly.")
-    if again and state.begin is not None:
-        first = state.begin()
-        return first._replace(sending=Sending(b, exact=True))
-    sending = Sending(count, bits, idle, bool(sure), state.sending.exact)
-    if count == b:
-        return state._replace(sending=sending)
-    axes = ea.like(numbers[5:].reshape(1, b, b), state.lost)
-    ea.turn_in_place(state.B, state.whitening @ axes)
-    whole = xp.zeros_like(state.whitening) + ea.like(np.eye(b)[np.newaxis], state.lost)
-    return state._replace(sending=sending, whitening=whole, leak=axes.mT @ state.leak)
-
-
-def _share(values: np.ndarray, residuals: np.ndarray, k: int, least: float) -> np.ndarray:
-    """About how much of each of the first k components lies in the next block: (b,), (b,) -> (k,)."""
-    to_next = np.maximum(values[:k] - (values[k] if k < len(values) else 0.0), 0.0)
-    return np.maximum(np.minimum(residuals[:k] / np.maximum(to_next, LEAST), 1.0), least)
 
 
 def _block_diagonal(first: Array, second: Array) -> Array:
@@ -578,14 +445,6 @@ def _block_diagonal(first: Array, second: Array) -> Array:
     whole = xp.zeros((1, size, size), dtype=first.dtype, device=first.device)
     whole[:, :m, :m], whole[:, m:, m:] = first, second
     return whole
-
-
-def _spacing(values: np.ndarray, n_components: int, resolution: float) -> np.ndarray:
-    """Distance of each of the first K values to the nearest one that can be told from it: (b,) -> (K,)."""
-    apart = np.abs(values[:n_components, np.newaxis] - values)
-    return np.asarray(
-        np.min(np.where(apart > resolution * abs(values[0]), apart, np.inf), axis=1, initial=abs(values[0]))
-    )
 
 
 def _told(network: Network, state: Copies) -> Copies:
@@ -604,7 +463,7 @@ def _is_near(check: Check, sine: float) -> bool:
 
 def _restarted(state: KrylovState) -> KrylovState:
     """The basis replaced by half of its width in leading Ritz vectors. The next block stays the same."""
-    b, V, T, leak = state.whitening.shape[-1], state.V, state.T, state.leak
+    b, V, T, leak = state.B.shape[-1], state.V, state.T, state.leak
     # With fewer vectors, more products would be needed to regain the lost accuracy.
     _, ritz = T.leading(max(1, state.most // (2 * b)) * b)
     xp, image = ea.namespace(leak), T.matrix @ ritz
@@ -613,7 +472,7 @@ def _restarted(state: KrylovState) -> KrylovState:
     # The Ritz vectors are eigenvectors of T only up to rounding, which is counted as lost.
     lost, leak = _hypot(state.lost, image - ritz * values), leak @ ritz[:, -leak.shape[-1] :, :]
     errors = state.inexactness(ritz)
-    V = V.recombined(ritz, b)
+    V = V.recombined(ritz)
     return state._replace(V=V, T=Projected(small, V.present), leak=leak, lost=lost, errors=errors, products=None)
 
 
@@ -676,39 +535,38 @@ class WarmKrylov(RayleighRitz):
         gaussian = base.fresh_directions(known.basis, w + min(GAUSSIAN_COLUMNS, d - b), seed)[np.newaxis]
         norms = ea.like(known.norms, basis)
         size = network.size_of_products(norms if network.copies == 1 else norms[copy, ...], column_norms(CV))
-        V = Basis.empty(first, w + 5 * (b + GAUSSIAN_COLUMNS)).holding(first)
-        V = V.grown(ea.like(np.eye(w)[np.newaxis], basis))
+        V = Basis.empty(first, w + 5 * (b + GAUSSIAN_COLUMNS)).grown(first, ea.like(np.eye(w)[np.newaxis], basis))
         most = max(MOST_BLOCKS * b, gaussian.shape[-1] + w + b)
-        state = self._first_state(network, basis, V, b, ea.like(gaussian, basis), size, most)
+        state = self._first_state(network, basis, V, first[:, :, :b], ea.like(gaussian, basis), size, most)
         return self._with_next_block(network, state._replace(CV=CV), b)
 
-    def _grown(self, network: Network, state: KrylovState, Z: Array) -> KrylovState:
+    def _grown(self, network: Network, state: KrylovState, Z: Array, errors: Array) -> KrylovState:
         xp, V, CV = ea.namespace(Z), state.V, state.CV
         # An all-zero block means that the space is complete.
         if bool(xp.any(state.whitening != 0)):
-            V, CV = V.grown(state.whitening), xp.concat([CV, Z @ state.whitening], axis=-1)
+            V, CV = V.grown(state.B, state.whitening), xp.concat([CV, Z @ state.whitening], axis=-1)
         return self._with_next_block(network, state._replace(V=V, CV=CV), state.agreed.shape[-1])
 
     def _with_next_block(self, network: Network, state: KrylovState, b: int) -> KrylovState:
         """The state with estimates from V and C V, and the next block to multiply."""
         xp = ea.namespace(state.CV)
         V, CV, products = state.V, state.CV, state.products
-        T, exact = Projected(V.along(CV), V.present), xp.zeros_like(V.whitening[:, 0, :])
+        T, exact = Projected(V.along(CV), V.present), xp.zeros_like(V.present)
         values, ritz = T.leading(b)
         leak = xp.linalg.qr(CV - V.times(T.matrix)).R
         if V.width + b + GAUSSIAN_COLUMNS > state.most:
             first, eye = V.times(ritz), ea.like(np.eye(b)[np.newaxis], CV)
-            V, CV, leak = Basis.empty(first, V.buffer.shape[-2]).holding(first).grown(eye), CV @ ritz, leak @ ritz
+            V, CV, leak = Basis.empty(first, V.buffer.shape[-2]).grown(first, eye), CV @ ritz, leak @ ritz
             T, ritz, products = Projected(ritz.mT @ T.matrix @ ritz, V.present), eye, None
             exact = exact[:, :b]
         Z = CV @ self._directions(T.matrix, values, ritz, V.along(state.start), products, network.average.accuracy)
         if products == 0 and state.start.shape[-1]:
             # Scaled to one size, so that neither part is mistaken for rounding of the other.
             Z = xp.concat([Z / xp.max(column_norms(Z)), state.start / xp.max(column_norms(state.start))], axis=-1)
-        V = V.holding(Z)
-        following = soft_polar(V, Z.shape[-1], network.average.accuracy)
-        found = {"whitening": following.whitening, "T": T, "leak": leak, "errors": exact}
-        return state._replace(V=V, CV=CV, products=products, **found)
+        following = soft_polar(V, Z, network.average.accuracy)
+        sending = Sending(Z.shape[-1])
+        found = {"whitening": following.whitening, "T": T, "leak": leak, "errors": exact, "sending": sending}
+        return state._replace(V=V, B=following.B, CV=CV, products=products, **found)
 
     def _directions(
         self, T: Array, values: Array, ritz: Array, start: Array, products: int | None, noise: float
