@@ -214,9 +214,9 @@ def eigenpairs(T: Array) -> tuple[Array, Array]:
 def largest_eigenpairs(T: Array, count: int) -> tuple[Array, Array]:
     """The ``count`` largest eigenpairs of symmetric matrices, largest first: (.., n, n) -> (.., count), (.., n, count).
 
-    On the CPU only these are computed, by LAPACK's ``syevr``.
+    On the CPU only these are computed, by LAPACK's ``syevr``, unless all of them are.
     """
-    if isinstance(T, np.ndarray):
+    if isinstance(T, np.ndarray) and count < T.shape[-1]:
         n, flat = T.shape[-1], T.reshape(-1, *T.shape[-2:])
         # If bisection fails on valid matrices, the other methods do not.
         with contextlib.suppress(np.linalg.LinAlgError):
@@ -224,10 +224,10 @@ def largest_eigenpairs(T: Array, count: int) -> tuple[Array, Array]:
             values, vectors = np.stack([pair[0] for pair in pairs]), np.stack([pair[1] for pair in pairs])
             values, vectors = values.reshape(*T.shape[:-2], count), vectors.reshape(*T.shape[:-1], count)
             return np.flip(values, axis=-1), np.flip(vectors, axis=-1)
-    values, vectors = eigenpairs(T)
-    xp = namespace(T)
+    values, vectors = (namespace(T).flip(part, axis=-1) for part in eigenpairs(T))
     # Copied, because a view would keep all n vectors in memory.
-    return xp.flip(values[..., -count:], axis=-1), xp.asarray(xp.flip(vectors[..., -count:], axis=-1), copy=True)
+    few = vectors if count == T.shape[-1] else namespace(T).asarray(vectors[..., :count], copy=True)
+    return values[..., :count], few
 
 
 def pieces(rows: Array, columns: int = PIECE) -> list[slice]:

@@ -354,6 +354,20 @@ def test_one_product_is_already_a_step_forward():
     assert result.explained_variance[0] > 100
 
 
+def test_in_a_wide_space_ritz_pairs_are_computed_only_where_residuals_may_be_small_enough(monkeypatch):
+    covariance, Q = with_spectrum(1 / np.arange(1, 701) ** 0.3)
+    network, found = Stacked(graphs.metropolis(graphs.topologies.cycle(5))), {}
+    for few in (block_krylov.FEW_COLUMNS, 10**6):
+        monkeypatch.setattr(block_krylov, "FEW_COLUMNS", few)
+        result = run(BlockKrylov(), covariance, network, 40)
+        assert result.converged
+        assert angles(result.components, Q[:, :40]).max() <= result.certificate.error_bound <= 1e-6
+        found[few] = result.iterations, sum(np.isinf(record.residual) for record in result.history)
+    (quiet, without), (usual, first) = found.values()
+    assert quiet <= usual + 1
+    assert without >= usual / 3 > first == 1
+
+
 @pytest.mark.parametrize("width", [40, 300])
 def test_a_few_leading_pairs_are_those_of_all(width):
     rng, absent = np.random.default_rng(0), [3, width - 1]

@@ -13,6 +13,7 @@ from eigenmesh.certificate.krylov import (
     KnownComponents,
     Projected,
     asymmetry,
+    block_diagonal,
     bordered,
     by_rows,
     complement_space,

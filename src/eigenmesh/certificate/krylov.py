@@ -356,7 +356,8 @@ SMALL_PROJECTION = 256
 class Projected:
     """``T = V^T C V`` and its eigenpairs, largest first, which are computed when they are asked for.
 
-    Pairs of zero columns of V come last, with values below any eigenvalue of a covariance.
+    Only the lower triangle of T is used. Pairs of zero columns of V come last, with values below any eigenvalue of a
+    covariance.
 
     Parameters
     ----------
@@ -378,29 +379,39 @@ class Projected:
     @cached_property
     def pairs(self) -> tuple[Array, Array]:
         """All values (1, w) and vectors (1, w, w)."""
-        xp = ea.namespace(self.matrix)
-        values, vectors = ea.eigenpairs(_zero_columns_last(self.matrix, self.present))
-        return xp.flip(values, axis=-1), xp.flip(vectors, axis=-1)
+        return self._largest(self.width)
 
     def leading(self, count: int) -> tuple[Array, Array]:
         """Values (1, count) and vectors (1, w, count) of the leading pairs."""
         if "pairs" not in self.__dict__ and self.width > SMALL_PROJECTION and count <= FEW_PAIRS * self.width:
             if count not in self._few:
-                self._few[count] = ea.largest_eigenpairs(_zero_columns_last(self.matrix, self.present), count)
-            return self._few[count]
-        values, vectors = self.pairs
+                self._few[count] = self._largest(count)
+            values, vectors = self._few[count]
+        else:
+            values, vectors = self.pairs
         return values[:, :count], vectors[:, :, :count]
 
+    def _largest(self, count: int) -> tuple[Array, Array]:
+        """At least the ``count`` leading pairs, of the rows and columns that are present; then the others."""
+        xp, T, absent = ea.namespace(self.matrix), self.matrix, ea.to_numpy(self.present)[0] == 0
+        n = int(np.count_nonzero(~absent))
+        if n == self.width:
+            return ea.largest_eigenpairs(T, count)
+        order = np.argsort(absent, kind="stable")
+        kept, places = (xp.asarray(chosen, device=T.device) for chosen in (order[:n], np.argsort(order)))
+        values, vectors = ea.largest_eigenpairs(xp.take(xp.take(T, kept, axis=-1), kept, axis=-2), n)
+        below = -2 * xp.max(xp.abs(values)) - 1
+        values = xp.concat([values, xp.zeros_like(self.present[:, n:]) + below], axis=-1)
+        rest = xp.eye(self.width - n, dtype=T.dtype, device=T.device)[None, :, :]
+        return values, xp.take(block_diagonal(vectors, rest), places, axis=-2)
 
-def _zero_columns_last(T: Array, present: Array) -> Array:
-    """``sym(T)`` with a large negative diagonal at the zero columns of V: (1, w, w)."""
-    xp = ea.namespace(T)
-    T = T + T.mT
-    T *= 0.5
-    largest = xp.maximum(xp.max(T), -xp.min(T))
-    far_below = xp.where(largest > 0, 2 * largest, xp.ones_like(largest))
-    T -= ((1 - present) * far_below)[:, :, None] * xp.eye(T.shape[-1], dtype=T.dtype, device=T.device)
-    return T
+
+def block_diagonal(first: Array, second: Array) -> Array:
+    """(1, m, m), (1, n, n) -> (1, m + n, m + n)."""
+    xp, m, size = ea.namespace(first), first.shape[-1], first.shape[-1] + second.shape[-1]
+    whole = xp.zeros((1, size, size), dtype=first.dtype, device=first.device)
+    whole[:, :m, :m], whole[:, m:, m:] = first, second
+    return whole
 
 
 def asymmetry(T: Array, errors: Array | None = None) -> Array:

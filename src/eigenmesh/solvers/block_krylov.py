@@ -43,6 +43,7 @@ class KrylovState(NamedTuple):
     errors: Array  # (1, w) bounds of what fewer bits took away from the columns of C V
     asymmetry: Array  # (1, 1) how far V^T C V was from symmetric beyond these errors
     sending: Sending  # what the next step sends
+    quiet: int  # steps that are left without a report
     products: int | None = 0  # products since the Gaussian columns; None after a restart, which loses them
     CV: Array = None  # (1, d, w) C V, only where the space was known at the start
 
@@ -59,6 +60,7 @@ class KrylovState(NamedTuple):
             "asymmetry": ea.namespace(whitening).zeros_like(whitening[:, 0, :1]),
             "agreed": unknown,
             "before": unknown,
+            "quiet": 0,
         }
 
     @property
@@ -72,7 +74,7 @@ class KrylovState(NamedTuple):
 
     @property
     def report(self) -> Array:
-        """Ritz values and residuals, which travel with the next average: (1, 2, b)."""
+        """Ritz values and residuals: (1, 2, b)."""
         T, leak, b = self.T, self.leak, self.agreed.shape[-1]
         if not T.width:
             return ea.like(self.agreed[np.newaxis], leak)
@@ -80,6 +82,11 @@ class KrylovState(NamedTuple):
         # C V leaves the space only through its last columns, so this is |C u - theta u| without forming u.
         residuals = column_norms(leak @ ritz[:, -leak.shape[-1] :, :])[:, 0, :] + self.inexactness(ritz)
         return ea.namespace(leak).stack([values, residuals], axis=1)
+
+    @property
+    def news(self) -> Array:
+        """What travels with the next average: the report, or while it is quiet that nothing is known: (1, 2, b)."""
+        return ea.like(self.agreed[np.newaxis], self.leak) if self.quiet else self.report
 
     def inexactness(self, ritz: Array) -> Array:
         """Bounds of the errors of products with ``V ritz``: (1, w, n) -> (1, n)."""
@@ -151,7 +158,7 @@ class RayleighRitz(Solver):
         xp = ea.namespace(state[0].B)
         blocks, reports = (
             xp.concat(parts)
-            for parts in ([own.B[:, :, : own.sending.columns] for own in state], [own.report for own in state])
+            for parts in ([own.B[:, :, : own.sending.columns] for own in state], [own.news for own in state])
         )
         products = BlockProducts(covariance, blocks, len(network.ids))
 
@@ -173,8 +180,12 @@ class RayleighRitz(Solver):
         else:
             grown, agreed, numbers = lean.average(network, products.parts, reports, state[0].sending, grow)
         numbers_agreed = ea.to_numpy(agreed[0, ...])
-        grown = tuple(own._replace(agreed=numbers_agreed, before=own.agreed) for own in grown)
+        grown = tuple(self._told(own, numbers_agreed) for own in grown)
         return grown if lean is None else (lean.following(grown[0], numbers),)
+
+    def _told(self, state: KrylovState, numbers: np.ndarray) -> KrylovState:
+        """The state after a step, in which all nodes have agreed on the news of the state before."""
+        return state._replace(agreed=numbers, before=state.agreed)
 
     def _components(self, state: KrylovState) -> Array:
         """Estimates of one copy, with their largest entries positive: (1, d, K)."""
@@ -294,6 +305,10 @@ USUAL_BLOCKS, FEWEST_BLOCKS, BASIS_BYTES = 20, 4, 2**30
 LARGE_BYTES, NARROW_BLOCKS, SURE_SINE = 12 * 2**20, 3, 2e-3
 # Where larger sines are expected of a complete space, the nodes exchange its residuals.
 SOLVED_SINE = 1e-6
+# In a space of more than FEW_COLUMNS, Ritz pairs are only computed where residuals may be small enough by now: relative
+# to the largest eigenvalue, they were not seen to fall faster than by this factor in a step.
+FEW_COLUMNS, FASTEST_FALL = 256, 10.0
+LEAST = float(np.finfo(np.float64).tiny)
 # Random columns next to a start that the user gave: with fewer, the certificate would need many more products.
 BESIDE_GIVEN = 12
 
@@ -401,12 +416,23 @@ class BlockKrylov(RayleighRitz):
             if n < b:
                 # Columns that wait are orthonormal, and first in the next block.
                 B = xp.concat([state.B.mT[:, n:, :], B.mT], axis=-2).mT
-                whitening = _block_diagonal(state.whitening[:, n:, n:], whitening)
+                whitening = cert.block_diagonal(state.whitening[:, n:, n:], whitening)
                 nothing = xp.zeros((1, n, waiting.shape[-1] - n), dtype=leak.dtype, device=leak.device)
                 leak = xp.concat([waiting, xp.concat([nothing, leak], axis=-1)], axis=-2)
             found = {"T": T, "leak": leak, "lost": lost, "errors": errors, "asymmetry": asymmetry}
         grown = state._replace(V=V, B=B, whitening=whitening, **found)
         return _restarted(grown) if V.width + b > grown.most else grown
+
+    def _told(self, state: KrylovState, numbers: np.ndarray) -> KrylovState:
+        """As the base class; or it is quiet until the residuals may be small enough, if Ritz pairs cost much."""
+        if state.quiet:
+            return state._replace(quiet=state.quiet - 1)
+        told, (values, residuals) = super()._told(state, numbers), numbers
+        far = float(residuals[: state.k].max()) / (self.tol * abs(float(values[0])) + LEAST)
+        if state.V.width <= FEW_COLUMNS or not FASTEST_FALL**2 <= far < np.inf:
+            return told
+        unknown = np.stack([values, np.full_like(residuals, np.inf)])
+        return told._replace(agreed=unknown, quiet=int(np.log(far) / np.log(FASTEST_FALL)) - 1)
 
     def narrowed(self, state: Copies) -> Copies:
         """Restart to half the width now, and keep that width, if the basis is large and was not restarted before."""
@@ -439,20 +465,12 @@ class BlockKrylov(RayleighRitz):
         return self.max_width is None and width * buffer.shape[-1] * ea.ITEM_BYTES > LARGE_BYTES
 
 
-def _block_diagonal(first: Array, second: Array) -> Array:
-    """(1, m, m), (1, n, n) -> (1, m + n, m + n)."""
-    xp, m, size = ea.namespace(first), first.shape[-1], first.shape[-1] + second.shape[-1]
-    whole = xp.zeros((1, size, size), dtype=first.dtype, device=first.device)
-    whole[:, :m, :m], whole[:, m:, m:] = first, second
-    return whole
-
-
 def _told(network: Network, state: Copies) -> Copies:
     """The state after all nodes have agreed on its residuals, by an exchange of them alone."""
     xp = ea.namespace(state[0].whitening)
     reports = xp.concat([xp.reshape(own.report, (1, -1)) for own in state])
     agreed = ea.to_numpy(network.maximum(reports)[0, ...]).reshape(state[0].agreed.shape)
-    return tuple(own._replace(agreed=agreed, before=own.agreed) for own in state)
+    return tuple(own._replace(agreed=agreed, before=own.agreed, quiet=0) for own in state)
 
 
 def _is_near(check: Check, sine: float) -> bool:
