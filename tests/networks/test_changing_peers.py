@@ -31,8 +31,9 @@ def test_every_call_gives_what_the_simulation_gives(name):
         mixed, pulled = network.mix(part(X), part(S)), network.push_pull(part(X), part(S))
         mean, largest = network.mean(part(X)), network.maximum(part(values))
         carried = network.piggybacked()
-        follows, after = network.maximum_after_mean(part(S), lambda averaged: (2 * averaged, averaged[:, 0]))
-        return (*mixed, *pulled, mean, largest, carried, follows, after), network.traffic, network.chance
+        shared = network.shared_mean(part(S))
+        after = network.maximum(shared[:, 0])
+        return (*mixed, *pulled, mean, largest, carried, shared, after), network.traffic, network.chance
 
     simulated = work(Changing(NETWORKS[name]), lambda array: array)
     at_nodes = run_threads(

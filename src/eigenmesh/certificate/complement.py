@@ -45,22 +45,15 @@ def probe_complement(
     if k >= d:
         return krylov.NOTHING_BEYOND
     space, complement = _Space.begun(basis, beyond, known.multiplicity, seed), krylov.NOTHING_BEYOND
-    width, batch = space.block.B.shape[-1], 1 if network.flood_ends_average else BATCH
-
-    def grown_and_examined(product: Array) -> tuple[_Space, Array]:
-        grown = space.grown(product, network.average.accuracy)
-        return grown, ea.like(grown.in_complement.examine(known).row[np.newaxis], basis)
-
+    batch = 1 if network.flood_ends_average else BATCH
     for length in range(1, LONGEST + 1):
-        products = BlockProducts(covariance, space.block.B, n_nodes).parts
+        product = network.shared_mean(BlockProducts(covariance, space.block.B, n_nodes).parts)
+        space = space.grown(product, network.average.accuracy)
         # The widths depend only on d and K, so all nodes end at the same step.
-        full = space.V.width + width >= d
+        full = space.V.width >= d
         if not full and length % batch and length < LONGEST:
-            space = space.grown(network.shared_mean(products), network.average.accuracy)
             continue
-        space, row = network.maximum_after_mean(products, grown_and_examined)
-        agreed = Complement.agreed(ea.to_numpy(row)[0])
-        complement = agreed or agreed_complement(network, [space.in_complement], known, basis)
+        complement = agreed_complement(network, [space.in_complement], known, basis)
         if full or complement.chance <= krylov.LARGEST_CHANCE or complement.lower > known.smallest + known.resolution:
             break
     return complement

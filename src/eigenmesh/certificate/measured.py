@@ -93,7 +93,7 @@ def estimates_in_common(X: Array, common: Sequence[Common], beyond: Array | None
     return estimates
 
 
-def estimates_apart(covariance: Covariance, network: Network, X: Array, beyond: Array | None) -> list[Estimates]:
+def estimates_apart(covariance: Covariance, network: Network, X: Array, beyond: Array | None) -> Estimates:
     """Each node's own estimates and their average, by two averages: of X, and of C times the first average."""
     xp, k = ea.namespace(X), X.shape[-1]
     local = agree_on_signs(network, normalised(X if beyond is None else xp.concat([X, beyond], axis=-1)))
@@ -101,25 +101,17 @@ def estimates_apart(covariance: Covariance, network: Network, X: Array, beyond: 
     mean = normalised(network.shared_mean(local, float(network.n_nodes)))
     local, mean, further = local[..., :k], mean[..., :k], None if beyond is None else mean[..., k:]
     products = BlockProducts(covariance, mean, X.shape[0])
+    product = network.shared_mean(products.parts)
     # `maximum` gives every node the same bits, hence the same order.
-    product, values = network.maximum_after_mean(
-        products.parts, lambda product: (product, xp.sum(mean * product, axis=-2))
-    )
+    values = network.maximum(xp.sum(mean * product, axis=-2))
     order = xp.asarray(np.argsort(-ea.to_numpy(values[0, ...]), kind="stable"), device=X.device)
     local, mean, product = (xp.take(array, order, axis=-1) for array in (local, mean, product))
     size = network.size_of_products(products.norms, column_norms(product))
-    estimates = []
-    for at in range(mean.shape[0]):
-        own, image = mean[at : at + 1, ...], product[at : at + 1, ...]
-        held = local if mean.shape[0] == 1 else local[at : at + 1, ...]
-        across = held - own * xp.sum(held * own, axis=-2, keepdims=True)
-        disagreement = xp.max(column_norms(across)[:, 0, :], axis=0, keepdims=True)
-        below_zero = -xp.min(xp.sum(own * image, axis=-2), axis=-1, keepdims=True)
-        defect = xp.maximum(krylov.asymmetry(own.mT @ image), below_zero)
-        known = Common(own, image, size[at : at + 1, :], defect, None)
-        more = None if further is None else further[at : at + 1, ...]
-        estimates.append(Estimates(held, own, disagreement, known, more))
-    return estimates
+    across = local - mean * xp.sum(local * mean, axis=-2, keepdims=True)
+    disagreement = xp.max(column_norms(across)[:, 0, :], axis=0, keepdims=True)
+    below_zero = -xp.min(xp.sum(mean * product, axis=-2), axis=-1, keepdims=True)
+    defect = xp.maximum(krylov.asymmetry(mean.mT @ product), below_zero)
+    return Estimates(local, mean, disagreement, Common(mean, product, size, defect, None), further)
 
 
 # Numbers that a process measures on its components, and their maxima over all nodes.
@@ -286,7 +278,7 @@ def certify(
         The trace of C. Its last digits may differ between nodes. The result has the maximum at every node.
     """
     if common is None or (common[0].vectors is None and isinstance(covariance, Gram)):
-        estimates = estimates_apart(covariance, network, X, beyond)
+        estimates = [estimates_apart(covariance, network, X, beyond)]
     else:
         estimates = estimates_in_common(X, common, beyond)
     own = [Measured.of(one, covariance.rounding_size, total_variance) for one in estimates]

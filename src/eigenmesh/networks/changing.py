@@ -432,7 +432,7 @@ class Changing(Network):
         raise self._no_fixed_links()
 
     _combine = send_down = _tree_maxima = _packed_sum = combine  # type: ignore[assignment]
-    _mean_reducer = _reduced_sum = _reduced_maximum = combine  # type: ignore[assignment]
+    _reduced_mean = _reduced_sum = _reduced_maximum = combine  # type: ignore[assignment]
 
     def _no_fixed_links(self) -> InputError:
         fix = "use the solver tracked-subspace, which does not need them"

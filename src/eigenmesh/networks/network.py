@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
 
@@ -111,7 +111,6 @@ class Network(ABC):
         # With an all-reduce the engine connects all nodes; maxima use it too.
         self.collective = isinstance(self._over, av.AllReduceAverage)
         self._mixes: dict[float, Mixes] = {}
-        self._reducers: dict[tuple[tuple[int, ...], Any], tuple[int, int, Callable[[Array], Array]]] = {}
 
     # How arrays get to neighbours: what a subclass has to say.
 
@@ -149,8 +148,8 @@ class Network(ABC):
         """Maxima over all nodes, by so many rounds in which each takes the maximum of its neighbours' (nodes, n)."""
 
     @abstractmethod
-    def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
-        """A function that averages over all nodes by an all-reduce, for arrays of one library, shape and dtype."""
+    def _reduced_mean(self, array: Array) -> Array:
+        """Average over all nodes by an all-reduce: (nodes, ...) -> (nodes, ...)."""
 
     @abstractmethod
     def _reduced_sum(self, array: Array) -> Array:
@@ -365,22 +364,8 @@ class Network(ABC):
 
     def reduced_mean(self, array: Array) -> Array:
         """Average over all nodes by the engine's all-reduce, and count it: (nodes, ...) -> (nodes, ...)."""
-        if self._piggyback.n_bytes:
-            self.meter.count(self.average.messages, (array,), extra=self.n_nodes * self._piggyback.n_bytes)
-            return self._mean_reducer(array)(array)
-        # All that does not change is cached in one dictionary: next to a fast all-reduce, every Python step counts.
-        try:
-            matrices, sent, reduce = self._reducers[array.shape, array.dtype]
-        except KeyError:
-            matrices, size = self.meter.size(array)
-            sent, reduce = size * self.average.messages, self._mean_reducer(array)
-            self._reducers[array.shape, array.dtype] = matrices, sent, reduce
-        traffic = self.meter.traffic
-        traffic.rounds += 1
-        traffic.messages += self.average.messages
-        traffic.matrices += matrices
-        traffic.bytes += sent
-        return reduce(array)
+        self.meter.count(self.average.messages, (array,), extra=self.n_nodes * self._piggyback.n_bytes)
+        return self._reduced_mean(array)
 
     def reduced_sum(self, array: Array) -> Array:
         """Sum over all nodes by the engine's all-reduce, and count it: (nodes, ...) -> (nodes, ...)."""
@@ -557,11 +542,6 @@ class Network(ABC):
             result.append(follows(*av.unpack(sent[:, :size], d, b, bits)))
         numbers = np.array(sent[0, size:]).view("<f8")
         return Decided(result[0], numbers, np.reshape(self._neighbour_maxima(carried, 0), values.shape))
-
-    def maximum_after_mean(self, array: Array, follows: Callable[[Array], tuple[T, Array]]) -> tuple[T, Array]:
-        """With ``result, values = follows(shared_mean(array))``, the pair ``result, maximum(values)``."""
-        result, values = follows(self.shared_mean(array))
-        return result, self.maximum(values)
 
     # Integer averages: their scales and masks.
 

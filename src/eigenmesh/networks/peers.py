@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import prod
@@ -139,11 +139,10 @@ class Peers(Network):
             return self.transport.all_reduce(array, "sum")
         return self._sum_with(self._piggyback.values, array)
 
-    def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
-        values = self._piggyback.values
-        if values is None:
-            return lambda array: self.transport.all_reduce(array, "mean")
-        return lambda array: self._sum_with(values, array * (1 / self.n_nodes))
+    def _reduced_mean(self, array: Array) -> Array:
+        if self._piggyback.values is None:
+            return self.transport.all_reduce(array, "mean")
+        return self._sum_with(self._piggyback.values, array * (1 / self.n_nodes))
 
     def _sum_with(self, values: Array, array: Array) -> Array:
         """Sum over all nodes, (1, ...), with a slot for the piggyback of each node appended, where others add zeros."""

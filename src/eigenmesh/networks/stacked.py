@@ -89,9 +89,9 @@ class Stacked(Network):
             multiply = self._operators[key] = _operator(exchange, arrays[0])
         return multiply(arrays)
 
-    def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
-        xp = ea.namespace(like)
-        return lambda array: xp.broadcast_to(xp.mean(array, axis=0, keepdims=True), array.shape)
+    def _reduced_mean(self, array: Array) -> Array:
+        xp = ea.namespace(array)
+        return xp.broadcast_to(xp.mean(array, axis=0, keepdims=True), array.shape)
 
     def _reduced_sum(self, array: Array) -> Array:
         return ea.namespace(array).sum(array, axis=0, keepdims=True)

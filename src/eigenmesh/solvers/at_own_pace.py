@@ -432,7 +432,7 @@ class Asynchronous(Solver):
         return np.concatenate([self.method.readout(node.current) for node in state.nodes])
 
     def common(self, state: PacedState) -> tuple[Common, ...] | None:
-        return None if state.shared is None else state.shared.common
+        return None if state.shared is None else (state.shared.common,)
 
     def beyond(self, state: PacedState) -> Array | None:
         return None if state.shared is None else state.shared.beyond

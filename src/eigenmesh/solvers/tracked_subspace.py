@@ -23,15 +23,15 @@ class SharedRitz(NamedTuple):
 
     Attributes
     ----------
-    components, beyond : (copies, d, K) and (copies, d, p)
+    components, beyond : (1, d, K) and (1, d, p)
         The K leading Ritz vectors, and the others.
-    common : tuple of Common
+    common : Common
         Input of the certificate.
     """
 
     components: Array
     beyond: Array
-    common: tuple[Common, ...]
+    common: Common
 
 
 def ritz_of_average(
@@ -56,20 +56,16 @@ def ritz_of_average(
     """
     block, xp = ea.orthonormal(network.shared_mean(X, float(network.n_nodes))), ea.namespace(X)
     products = BlockProducts(covariance, block, X.shape[0])
-
-    def ritz_and_report(product: Array) -> tuple[SharedRitz, Array]:
-        T = block.mT @ product
-        values, vectors = ritz_pairs(T)
-        ritz, image = block @ vectors, product @ vectors
-        residuals = column_norms(image - ritz * values[:, None, :])[:, 0, :]
-        defect = xp.maximum(asymmetry(T), -values[:, -1:])
-        # A column of the image combines b columns of the product by a unit vector: its norm is at most sqrt(b) size.
-        size = network.size_of_products(products.norms, column_norms(product)) * T.shape[-1] ** 0.5
-        copies = (slice(at, at + 1) for at in range(T.shape[0]))
-        common = (Common(ritz[at, :, :k], image[at, :, :k], size[at, :], defect[at, :], None) for at in copies)
-        return SharedRitz(ritz[..., :k], ritz[..., k:], tuple(common)), xp.concat([residuals, values], axis=1)
-
-    shared, agreed = network.maximum_after_mean(products.parts, ritz_and_report)
+    product = network.shared_mean(products.parts)
+    T = block.mT @ product
+    values, vectors = ritz_pairs(T)
+    ritz, image = block @ vectors, product @ vectors
+    residuals = column_norms(image - ritz * values[:, None, :])[:, 0, :]
+    defect = xp.maximum(asymmetry(T), -values[:, -1:])
+    # A column of the image combines b columns of the product by a unit vector: its norm is at most sqrt(b) size.
+    size = network.size_of_products(products.norms, column_norms(product)) * T.shape[-1] ** 0.5
+    shared = SharedRitz(ritz[..., :k], ritz[..., k:], Common(ritz[..., :k], image[..., :k], size, defect, None))
+    agreed = network.maximum(xp.concat([residuals, values], axis=1))
     residual, values = np.split(ea.to_numpy(agreed)[0], 2)
     return shared, residual[:k], gaps_from_ritz(values, k)
 
@@ -220,7 +216,7 @@ class TrackedSubspace(Solver):
         return _eigenvectors(state)[..., : state.k]
 
     def common(self, state: TrackedSubspaceState) -> tuple[Common, ...] | None:
-        return None if state.shared is None else state.shared.common
+        return None if state.shared is None else (state.shared.common,)
 
     def beyond(self, state: TrackedSubspaceState) -> Array:
         """The remaining b - K eigenvectors that each node reads off."""
