@@ -150,6 +150,11 @@ def subtract_from_triangle(matrix: np.ndarray, x: np.ndarray, y: np.ndarray) -> 
     scipy.linalg.blas.dsyr2(-1.0, x, y, a=matrix.T, overwrite_a=True, lower=True)
 
 
+def subtract_outer(matrix: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
+    """Subtract ``x y^T`` from a matrix whose columns are contiguous: (d, k), (d,), (k,)."""
+    scipy.linalg.blas.dger(-1.0, x, y, a=matrix, overwrite_a=True)
+
+
 def add_product(total: Array, rows: Array, scores: Array) -> None:
     """Add ``rows^T scores`` to a total whose columns are contiguous: (d, k), (n, d), (n, k)."""
     if isinstance(total, np.ndarray):

@@ -18,10 +18,11 @@ from eigenmesh.arrays import (
     everywhere,
     like,
     namespace,
+    subtract_outer,
     symmetric_product,
     to_numpy,
 )
-from eigenmesh.data.block import INDEX_BYTES, Block
+from eigenmesh.data.block import INDEX_BYTES, Block, lent
 from eigenmesh.data.choice import CovarianceKind, Sizes, choose_by_size
 from eigenmesh.data.moments import Centring, Moments, Scatter, scaled_mean
 from eigenmesh.data.samples import FeatureShards, Partition
@@ -36,7 +37,7 @@ DENSE_ROWS = 64
 # Bytes of an entry of a sparse float64 matrix.
 STORED_BYTES = 8 + INDEX_BYTES
 # Columns to multiply at a time: with fewer, reading the entries again takes longer.
-COLUMNS = 8
+COLUMNS = 16
 # Bytes of stored rows, and columns, whose products are formed at a time.
 FORMED_BYTES, COLUMNS_FORMED = 32 * 2**20, 512
 # Fewest bytes per column of the stored rows that are multiplied at a time.
@@ -171,13 +172,15 @@ class Sparse:
         nodes, d, k = X.shape
         # Stored by columns, like the blocks of solvers.
         product = np.empty((nodes, k, d)).mT
-        weights, mean = self.weights[:, np.newaxis], self.mean[:, np.newaxis]
+        weights, shift = self.weights[:, np.newaxis], self.weights * self.mean
         for node, rows in enumerate(self.matrices):
             for columns in np.array_split(np.arange(k), 1 if isinstance(rows, Block) else -(-k // COLUMNS)):
                 some = slice(columns[0], columns[-1] + 1)
-                total, sums = self._uncentred(node, np.multiply(weights, X[node, :, some], order="C"))
-                total -= mean * sums
+                with lent((d, len(columns))) as x:
+                    np.multiply(weights, X[node, :, some], out=x)
+                    total, sums = self._uncentred(node, x)
                 np.multiply(total, weights, out=product[node, :, some])
+                subtract_outer(product[node, :, some], shift, sums)
                 # Free it before the next columns are multiplied.
                 del total
         return product
