@@ -641,15 +641,15 @@ def covariance_of_each(
 
     ``scatters`` : what a pass over the rows of each node has found, if it was made already.
     """
-    centring = moments.centring(shards.n_nodes)
+    centring, lost = moments.centring(shards.n_nodes), _rounding_size(moments)
     triples = zip(shards.ids, kinds, scatters or [None] * len(kinds), strict=True)
     parts = tuple(
-        Formed(one.about(centring)[np.newaxis])
+        Formed(one.about(centring)[np.newaxis], lost if one.cancels else 0.0)
         if one
         else build_covariance(shards.take([node]), moments, kind=kind, xp=place.xp, device=place.device)
         for node, kind, one in triples
     )
-    rounding_size = _rounding_size(moments) if any(part.rounding_size > 0 for part in parts) else 0.0
+    rounding_size = lost if any(part.rounding_size > 0 for part in parts) else 0.0
     matrices = [part.matrices for part in parts if isinstance(part, Formed)]
     if shards.n_features <= SMALL_MATRIX and len(matrices) == len(parts):
         return Formed(place.xp.concat(matrices), rounding_size)

@@ -113,8 +113,8 @@ SUMMED_ROWS = 64
 # Largest sum of squares that is sent.
 LARGEST_SQUARES = 1e290
 # Rows are added up again if the mean of a column is farther from the first centre than this, squared and relative to
-# its variance at the node: three standard deviations, which cost one digit.
-MOST_SHIFTED = 9.0
+# its variance at the node.
+MOST_SHIFTED = 4.0
 # Rows that show where the mean is.
 FIRST_ROWS = 256
 
@@ -209,6 +209,11 @@ class Scatter:
         self._centre = np.zeros(d) if centre is None else centre
         self._sums = sums.astype(np.float64)
 
+    @property
+    def cancels(self) -> bool:
+        """Whether rows are centred only after their products are summed, so that digits cancel."""
+        return not self._centre.any()
+
     @np.errstate(over="ignore", invalid="ignore")
     def count_and_sum(self) -> np.ndarray:
         """As ``count_and_sum`` of the same node."""
@@ -258,9 +263,10 @@ def deviations(shards: Partition, position: int, centring: Centring) -> np.ndarr
 
 
 def _near_mean(rows: np.ndarray) -> np.ndarray:
-    """A point near the mean of these rows, (d,): zero if the rows need not be centred, else their mean."""
-    mean = sums_of_rows(rows) / len(rows)
-    return np.zeros_like(mean) if (mean**2 <= MOST_SHIFTED / 2 * rows.var(axis=0)).all() else mean
+    """A point near the mean of these rows, (d,): zero if so little cancels that rows need not be centred."""
+    mean, variance = sums_of_rows(rows) / len(rows), rows.var(axis=0)
+    is_near = (mean**2 <= MOST_SHIFTED / 2 * variance).all() and mean @ mean <= variance.sum()
+    return np.zeros_like(mean) if is_near else mean
 
 
 def _overflow(shards: Partition, position: int, sums: np.ndarray) -> DataError:
