@@ -55,7 +55,11 @@ class Federation:
     """A superlink and its supernodes, with their logs in a folder. Some sites may have weights of their rows."""
 
     def __init__(
-        self, folder: Path, programs: Path, parts: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray]
+        self,
+        folder: Path,
+        programs: Path,
+        parts: Mapping[str, np.ndarray],
+        weights: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         self.folder, self.bin, self.sites = folder, programs, dict[str, subprocess.Popen]()
         home, app = folder / "home", folder / "app"
@@ -72,7 +76,7 @@ class Federation:
         for (name, rows), own_port in zip(parts.items(), ports, strict=True):
             np.save(folder / f"{name}.npy", rows)
             config = f'data="{folder / name}.npy" name="{name}"'
-            if name in weights:
+            if weights is not None and name in weights:
                 np.save(folder / f"{name}-weights.npy", weights[name])
                 config += f' weights="{folder / name}-weights.npy"'
             to = ("--superlink", f"127.0.0.1:{port}", "--node-config", config)

@@ -18,7 +18,7 @@ CALLERS = {
     # A simulation in virtual time measures each node's.
     "build_covariance": {"data/covariance.py", "fitting/node_data.py", "rehearsal/simulation.py"},
     "choose_for_each": {"fitting/node_data.py"},
-    "choose_by_size": {"data/choice.py", "fitting/node_data.py", "coordinators/asked.py"},
+    "choose_by_size": {"data/choice.py", "data/covariance.py", "fitting/node_data.py", "coordinators/asked.py"},
     "choose_method": {"fitting/prepare.py"},
     # The planner asks what memory every solver would take.
     "choose_covariance": {"fitting/prepare.py", "fitting/planner.py"},

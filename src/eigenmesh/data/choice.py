@@ -118,11 +118,14 @@ def choose_for_each(shards: Partition, kind: CovarianceKind | None, n_components
     It depends on the node's rows and on M, never on other nodes in this process, so products have the same bits in a
     simulation and with any engine. All nodes together stay within the memory that one process may use.
     """
-    choices, n_nodes = [], int(shards.n_nodes)
-    for block in shards.blocks:
-        sizes, limit = Sizes.of(block), MEMORY_BYTES // n_nodes
-        sizes = replace(sizes, held_bytes=sizes.held_bytes // n_nodes)
-        choices.append(sizes.asked(kind) if kind else choose_by_size(sizes, n_components, products, limit))
+    n_nodes, each = int(shards.n_nodes), [Sizes.of(block) for block in shards.blocks]
+    # Nodes are many, and their sizes few.
+    held = {size: replace(size, held_bytes=size.held_bytes // n_nodes) for size in set(each)}
+    known = {
+        size: own.asked(kind) if kind else choose_by_size(own, n_components, products, MEMORY_BYTES // n_nodes)
+        for size, own in held.items()
+    }
+    choices = [known[size] for size in each]
     total = sum(choice.bytes for choice in choices)
     return replace(choices[0], bytes=total, each=tuple(choice.kind for choice in choices))
 

@@ -158,6 +158,8 @@ class Partition:
         if place == HOST and any(isinstance(block.rows, np.ndarray) for block in self.blocks):
             sources = {key: by_rows(source) for key, source in sources.items()}
         there = {key: source_at(source, place) for key, source in sources.items()}
+        if not place.is_gpu and all(id(source) == key for key, source in there.items()):
+            return self
         blocks = (replace(block, source=there[id(block.source)]) for block in self.blocks)
         return replace(self, blocks=tuple(block.gathered() if place.is_gpu else block for block in blocks))
 

@@ -371,12 +371,12 @@ def takes_settings(kind: type[T]) -> type[T]:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=row.default) for name, row in kind._rows.items()
     ]
     parameters[0] = parameters[0].replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    signature = inspect.Signature([itself, *parameters])
+    signature, defaults = inspect.Signature([itself, *parameters]), {each.name: each.default for each in parameters}
 
     def constructor(*values: Any, **given: Any) -> None:
-        bound = signature.bind(*values, **given)
-        bound.apply_defaults()
-        vars(values[0]).update({name: bound.arguments[name] for name in kind._rows})
+        # What is bound here raises the error of Python for parameters that there are not.
+        bound = signature.bind(*values, **given).arguments
+        vars(bound.pop("self")).update(defaults | bound)
 
     # scikit-learn, help() and notebooks read the signature; type checkers read the table, which the class inherits.
     constructor.__signature__ = signature  # type: ignore[attr-defined]
@@ -404,7 +404,8 @@ class FittedPCA(Projection, OfEveryFit):
         if isinstance(self.n_components, str) and self.n_components == "mle":
             raise InputError(NO_MLE)
         for name, row in self._rows.items():
-            row.require(name, getattr(self, name))
+            if name not in OF_REQUESTS:
+                row.require(name, getattr(self, name))
         data.split_by_name(self.split)
         namespace_for(self.device)
         return Request.parse(**{name: getattr(self, name) for name in self._rows if name in OF_REQUESTS})

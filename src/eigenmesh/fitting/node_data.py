@@ -154,6 +154,8 @@ class Data(ABC):
 
     def compare(self, request: Request) -> None:
         """Raise at every node unless all nodes have the same settings and columns; sends no number of the data."""
+        if self.transport is None:
+            return
         common = {**common_settings(request), **self.facts.common, "topology": self.weights.summary}
         require_same_settings(self.transport, common | self.settings_of_data)
 
@@ -163,14 +165,11 @@ class Data(ABC):
 
     def network(self, averaging: Averaging, max_rounds: int) -> Network:
         """All nodes stacked, or this node with its neighbours behind a transport."""
-        return with_exact_averages(self._network(averaging), averaging, max_rounds)
-
-    def _network(self, averaging: Averaging) -> Network:
-        return network_over(self.weights, self.transport, averaging)
+        return with_exact_averages(network_over(self.weights, self.transport, averaging), averaging, max_rounds)
 
     def counting_network(self, masked: bool) -> Network:
         """A network for counting samples, with masks if requested."""
-        network = self._network(Integers() if masked else Tree())
+        network = network_over(self.weights, self.transport, Integers() if masked else Tree())
         if masked:
             add_masks(network)
         return network

@@ -166,6 +166,13 @@ def from_matrix(matrix: Any, graph: nx.Graph | None = None) -> Weights:
 
 def adjacency(graph: nx.Graph) -> scipy.sparse.csr_array:
     """Ones for the links, receivers in rows and senders in columns: (M, M)."""
+    receivers, senders = places(graph)
+    n_nodes = graph.number_of_nodes()
+    return scipy.sparse.csr_array((np.ones(len(senders)), (receivers, senders)), shape=(n_nodes, n_nodes))
+
+
+def places(graph: nx.Graph) -> tuple[np.ndarray, np.ndarray]:
+    """Receivers and senders of all links, those of two-way links twice: (links,) each."""
     require_simple(graph)
     n_nodes = graph.number_of_nodes()
     if (other := next((node for node in graph if node not in range(n_nodes)), None)) is not None:
@@ -174,7 +181,16 @@ def adjacency(graph: nx.Graph) -> scipy.sparse.csr_array:
     # Several times as fast as the conversion of networkx, which also reads the weights of links.
     receivers = np.fromiter(itertools.chain.from_iterable(graph.adj.values()), dtype=np.intp)
     senders = np.repeat(np.fromiter(graph, dtype=np.intp), [len(links) for links in graph.adj.values()])
-    return scipy.sparse.csr_array((np.ones(len(senders)), (receivers, senders)), shape=(n_nodes, n_nodes))
+    return receivers, senders
+
+
+def matrix_of(values: np.ndarray, rows: np.ndarray, columns: np.ndarray, n_nodes: int) -> Matrix:
+    """The matrix (M, M) with these entries, each place at most once, stored as weights are."""
+    if n_nodes > DENSE_NODES:
+        return scipy.sparse.csr_array((values, (rows, columns)), shape=(n_nodes, n_nodes))
+    matrix = np.zeros((n_nodes, n_nodes))
+    matrix[rows, columns] = values
+    return matrix
 
 
 def stored(matrix: Any) -> Matrix:
@@ -240,7 +256,8 @@ def _require_rows_or_columns(matrix: Matrix) -> None:
 
 def _links_between(matrix: Matrix, graph: nx.Graph) -> Matrix:
     """Ones for the links of the graph; GraphError if the matrix has an entry off the diagonal that is on no link."""
-    links = stored(adjacency(graph))
+    receivers, senders = places(graph)
+    links = matrix_of(np.ones(len(senders)), receivers, senders, graph.number_of_nodes())
     if links.shape != matrix.shape:
         raise GraphError(f"weights of {matrix.shape[0]} nodes do not fit a graph of {len(graph)} nodes.")
     rows, columns = matrix.nonzero()
@@ -290,10 +307,9 @@ def metropolis(graph: nx.Graph) -> Weights:
         A graph whose links go both ways.
     """
     require_both_ways(graph, "Metropolis weights")
-    links = adjacency(graph).tocoo()
-    degrees = np.bincount(links.row, minlength=links.shape[0])
-    values = 1.0 / (1.0 + np.maximum(degrees[links.row], degrees[links.col]))
-    return _completed(scipy.sparse.coo_array((values, (links.row, links.col)), links.shape), graph)
+    receivers, senders = places(graph)
+    degrees = np.bincount(receivers, minlength=len(graph))
+    return _completed(1.0 / (1.0 + np.maximum(degrees[receivers], degrees[senders])), receivers, senders, graph)
 
 
 def max_degree(graph: nx.Graph) -> Weights:
@@ -305,8 +321,9 @@ def max_degree(graph: nx.Graph) -> Weights:
         A graph whose links go both ways.
     """
     require_both_ways(graph, "max_degree weights")
-    links = adjacency(graph)
-    return _completed(links / (1.0 + links.sum(axis=1).max()), graph)
+    receivers, senders = places(graph)
+    most = np.bincount(receivers, minlength=len(graph)).max()
+    return _completed(np.full(len(senders), 1.0 / (1.0 + most)), receivers, senders, graph)
 
 
 def best_constant(graph: nx.Graph) -> Weights:
@@ -320,10 +337,9 @@ def best_constant(graph: nx.Graph) -> Weights:
         A graph whose links go both ways.
     """
     require_both_ways(graph, "best_constant weights")
-    links = adjacency(graph)
-    if links.shape[0] == 1:
-        return _completed(links, graph)
-    return _completed(links * (2.0 / sum(laplacian_extremes(graph))), graph)
+    receivers, senders = places(graph)
+    weight = 2.0 / sum(laplacian_extremes(graph)) if len(graph) > 1 else 0.0
+    return _completed(np.full(len(senders), weight), receivers, senders, graph)
 
 
 def laplacian_extremes(graph: nx.Graph) -> tuple[float, float]:
@@ -423,11 +439,9 @@ def _with_diagonal(graph: nx.Graph) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array(adjacency(graph) + scipy.sparse.eye_array(graph.number_of_nodes()))
 
 
-def _completed(links: scipy.sparse.sparray, graph: nx.Graph) -> Weights:
-    """Weights with a diagonal that completes the row sums of the links to one."""
-    entries, nodes = scipy.sparse.coo_array(links), np.arange(links.shape[0])
-    diagonal = 1.0 - np.bincount(entries.row, entries.data, minlength=len(nodes))
-    # Built in one step, because adding small sparse matrices takes longer than everything else here.
-    places = np.concatenate([entries.row, nodes]), np.concatenate([entries.col, nodes])
-    values = np.concatenate([entries.data, diagonal])
-    return Weights(stored(scipy.sparse.csr_array((values, places), links.shape)), graph)
+def _completed(values: np.ndarray, receivers: np.ndarray, senders: np.ndarray, graph: nx.Graph) -> Weights:
+    """Weights of links, with a diagonal that completes the sums of their rows to one."""
+    nodes = np.arange(len(graph))
+    diagonal = 1.0 - np.bincount(receivers, values, minlength=len(nodes))
+    rows, columns = np.concatenate([receivers, nodes]), np.concatenate([senders, nodes])
+    return Weights(matrix_of(np.concatenate([values, diagonal]), rows, columns, len(nodes)), graph)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar, overload
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -98,7 +99,7 @@ class Network(ABC):
 
     def __init__(self, weights: Weights, averaging: Averaging | None = None) -> None:
         self._weights, self.n_nodes = weights, weights.n_nodes
-        self._begin((averaging or av.Tree()).prepare(weights))
+        self._begin(_prepared(averaging or av.Tree(), weights))
 
     def _begin(self, average: av.Average) -> None:
         self.average = self._over = average
@@ -598,6 +599,19 @@ class Network(ABC):
         """Raise unless nodes can act at their own pace on this network."""
         what = f"nodes at their own pace need real or virtual time, and {type(self).__name__} has none"
         raise InputError(f'{what}; use transport="threads", or eigenmesh simulate.')
+
+
+# Averagings that were prepared for weights that are still in use: a stream has the same network in every batch.
+_PREPARED: WeakKeyDictionary[Weights, dict[Averaging, av.Average]] = WeakKeyDictionary()
+
+
+def _prepared(averaging: Averaging, weights: Weights) -> av.Average:
+    known = _PREPARED.setdefault(weights, {})
+    if not isinstance(averaging, Hashable):
+        return averaging.prepare(weights)
+    if averaging not in known:
+        known[averaging] = averaging.prepare(weights)
+    return known[averaging]
 
 
 def flat(values: Array) -> Array:
