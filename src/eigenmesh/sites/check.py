@@ -7,7 +7,6 @@ import datetime as dt
 import math
 import os
 import shutil
-import socket
 import ssl
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from eigenmesh.sites.peer import alike, routes_of
 from eigenmesh.sites.results import written_bytes
 from eigenmesh.sites.site import MAX_MESSAGE_BYTES, Site, read_samples, require_terms
 from eigenmesh.sites.sum_files import Study
+from eigenmesh.transports.tls.connection import bound
 from eigenmesh.transports.tls.dialling import AbsentError, certificate_of, manifest_of
 from eigenmesh.words import listed, one_line, readable_bytes
 
@@ -53,7 +53,7 @@ def check(site: Site) -> Iterator[Finding]:
     """Everything that can be checked before a run. If one part fails, the others are still checked."""
     certificates = list(_tried("certificate", _certificates(site)))
     yield from certificates
-    yield from _listening(site)
+    yield from _tried("listen", _listening(site))
     usable = all(finding.verdict != "problem" for finding in certificates)
     found = {name: _neighbour(site, name, usable) for name in (*site.neighbours, *site.met_at_relays)}
     yield from found.values()
@@ -116,18 +116,9 @@ def _privacy(site: Site, n_samples: int | None = None) -> Iterator[Finding]:
 
 
 def _listening(site: Site) -> Iterator[Finding]:
-    if site.listen is None:
-        return
-    family = socket.AF_INET6 if ":" in site.listen.host else socket.AF_INET
-    with socket.socket(family) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((site.listen.host, site.listen.port))
-        except OSError as error:
-            why = f"{error.strerror}; is the peer running already, or is this not an address of this machine?"
-            yield Finding("listen", "problem", f"cannot listen on {site.listen}: {why}")
-            return
-    yield Finding("listen", "ok", f"{site.listen} is free")
+    if site.listen is not None:
+        bound(str(site.listen)).close()
+        yield Finding("listen", "ok", f"{site.listen} is free")
 
 
 def _out(site: Site, needed: float) -> Finding:

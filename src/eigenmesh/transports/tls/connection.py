@@ -263,7 +263,7 @@ class Listener:
     def __init__(self, address: str, context: ssl.SSLContext, max_bytes: int, most: int) -> None:
         self._context, self._max_bytes, self._most = context, max_bytes, most
         self._in_handshake: Counter[str] = Counter()
-        self._socket = _bound(address)
+        self._socket = bound(address)
 
     async def serve(
         self, start: Callable[[Work, str], None], admit: Callable[[Connection, tuple[str, ...], str], Work]
@@ -309,14 +309,15 @@ class Listener:
         await admit(connection, names_of(connection.transport.get_extra_info("peercert")), f"{host}:{port}")
 
 
-def _bound(address: str) -> socket.socket:
+def bound(address: str) -> socket.socket:
+    """A socket that listens at ``host:port``."""
     host, port = parse_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=host == "::")
     except OSError as error:
-        why = f"{plain_reason(error)}; give another port, or an address of this machine"
-        raise InputError(f"cannot listen on {address}: {why}.") from None
+        fix = "is a peer running there already? If not, give another port, or an address of this machine"
+        raise InputError(f"cannot listen on {address}: {plain_reason(error)}; {fix}.") from None
     listener.setblocking(False)
     return listener
 
