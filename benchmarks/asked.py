@@ -2,8 +2,8 @@
 
 ``python benchmarks/asked.py digits mnist wide``: ``mnist`` needs EIGENMESH_DATA; ``wide`` is 2,000 x 70,000 with one
 entry in a hundred. ``--engines`` says where: simulation,mpi,dask,ray,spark,flower. Dask, Ray and Spark get two workers
-with one thread of BLAS each. Beside them runs what their users have: X^T X and eigh by hand, the PCA of pyspark.ml, and
-tsqr of dask-ml.
+with one thread of BLAS each. Beside them runs what their users have: X^T X and eigh by hand, with MPI after an
+all-reduce, the PCA of pyspark.ml, and tsqr of dask-ml.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +39,8 @@ from eigenmesh.metrics import largest_angle
 PARTS, COMPONENTS, TOL = 8, 10, 1e-8
 console = Console(width=150)
 Fits = dict[str, Callable[[], Any]]
+# Files of what ranks of MPI find.
+MODEL, BY_HAND = "model.npz", "components.npy"
 
 
 def ours(data: Any, **settings: Any) -> Callable[[], DecentralizedPCA]:
@@ -139,25 +142,33 @@ def mpi(parts: list[Any]) -> Any:
         allowed["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
         command = [mpiexec, "-n", str(len(parts)), sys.executable, __file__, "--rank-of", folder]
 
-        def run() -> Elsewhere:
-            subprocess.run(command, env=os.environ | allowed, check=True, capture_output=True)
-            return Elsewhere(load_model(Path(folder, "model.npz")), float(Path(folder, "seconds").read_text()))
+        def run(fit: str) -> Elsewhere:
+            subprocess.run([*command, "--fit", fit], env=os.environ | allowed, check=True, capture_output=True)
+            seconds, file = float(Path(folder, "seconds").read_text()), Path(folder, fit)
+            return Elsewhere(load_model(file) if fit == MODEL else np.load(file), seconds)
 
-        yield {"eigenmesh": run}
+        yield {"eigenmesh": partial(run, MODEL), "all-reduce and eigh": partial(run, BY_HAND)}
 
 
-def rank_of(folder: Path) -> None:
+def rank_of(folder: Path, fit: str) -> None:
     """The work of one rank."""
     from mpi4py import MPI
 
-    rank = MPI.COMM_WORLD.rank
-    rows = np.load(folder / f"{rank}.npy")
-    MPI.COMM_WORLD.Barrier()
+    network = MPI.COMM_WORLD
+    rows = np.load(folder / f"{network.rank}.npy")
+
+    def all_reduced() -> np.ndarray:
+        own = np.vstack([rows.T @ rows, rows.sum(axis=0), np.full(rows.shape[1], len(rows))])
+        total = np.empty_like(own)
+        network.Allreduce(own, total)
+        return by_hand(total[:-2], total[-2], int(total[-1, 0]))
+
+    network.Barrier()
     began = time.perf_counter()
-    pca = ours(rows, transport="mpi")()
+    found: Any = ours(rows, transport="mpi")() if fit == MODEL else all_reduced()
     seconds = time.perf_counter() - began
-    if rank == 0:
-        pca.save(folder / "model.npz")
+    if network.rank == 0:
+        found.save(folder / fit) if fit == MODEL else np.save(folder / fit, found)
         (folder / "seconds").write_text(str(seconds))
 
 
@@ -180,14 +191,14 @@ def flower(parts: list[Any]) -> Any:
 
 
 class Elsewhere(NamedTuple):
-    """The model of a fit in other processes, and its seconds."""
+    """The model of a fit in other processes, or components alone, and the seconds."""
 
-    model: SavedModel
+    model: SavedModel | np.ndarray
     seconds: float
 
     @property
     def components_(self) -> np.ndarray:
-        return self.model.components_
+        return self.model.components_ if isinstance(self.model, SavedModel) else self.model
 
 
 @contextmanager
@@ -220,7 +231,8 @@ def compare(title: str, parts: list[Any], true: np.ndarray, engines: list[str], 
                 row[1] = "" if name == "simulation" else str(found[fit].traffic_.rounds)
                 row[2] = f"{found[fit].certificate_.error_bound:.1e}"
             if isinstance(found[fit], Elsewhere):
-                row[0], row[2] = f"{found[fit].seconds:.2f}", f"{found[fit].model.model_.error_bound:.1e}"
+                row[0], model = f"{found[fit].seconds:.2f}", found[fit].model
+                row[2] = f"{model.model_.error_bound:.1e}" if isinstance(model, SavedModel) else ""
             if fit.startswith("eigenmesh"):
                 row[4] = f"{np.abs(components - known).max():.0e}"
             table.add_row(name, fit, *row)
@@ -252,10 +264,11 @@ if __name__ == "__main__":
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--parts", type=int, default=PARTS)
     parser.add_argument("--rank-of", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--fit", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     chosen = asked.engines.split(",")
     if asked.rank_of is not None:
-        rank_of(asked.rank_of)
+        rank_of(asked.rank_of, asked.fit)
         sys.exit()
     for name in ("digits", "mnist"):
         if name in asked.problems:
