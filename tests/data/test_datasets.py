@@ -115,7 +115,7 @@ class TestSynthetic:
         ("spec", "expected"),
         [
             ("kind=geometric,d=3,k=1,gap=0.5,ratio=0.2", [1, 0.5, 0.1]),
-            ("kind=equal,d=4,k=3,gap=0.5", [1, 1, 1, 0.4]),
+            ("kind=equal,d=4,k=3,gap=0.5", [1, 1, 1, 0.5]),
             ("kind=power,d=3,exponent=2", [1, 1 / 4, 1 / 9]),
         ],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from eigenmesh.experiments.claims import CostRow
-from eigenmesh.experiments.experiment import Experiment, Method, Panel, Synthetic
+from eigenmesh.experiments.experiment import DataSet, Experiment, Method, Panel
 from eigenmesh.experiments.runs import Curve
 from eigenmesh.solvers import DeEPCA, FastPCA, OrthogonalIteration
 
@@ -20,7 +20,7 @@ def small_panel(**changes) -> Panel:
     settings = {
         "name": "small",
         "title": "Small",
-        "data": Synthetic(0.5, d=6, k=2, samples_per_node=50),
+        "data": DataSet("synthetic:d=6,k=2,gap=0.5,n=200", "contiguous"),
         "topology": "cycle",
         "n_components": 2,
         "rounds": 60,

@@ -78,18 +78,15 @@ def results_of(experiment: Experiment) -> list[PanelResult]:
 
 
 def test_figures_have_the_settings_of_the_paper():
-    for make, equal in ((figure_1, False), (figure_2, True)):
+    for make, kind in ((figure_1, "paper"), (figure_2, "equal")):
         panels = make().panels
-        assert [(panel.topology, panel.data.gap) for panel in panels] == [
-            ("erdos_renyi", 0.8),
-            ("erdos_renyi", 0.97),
-            ("cycle", 0.8),
-            ("cycle", 0.97),
+        assert [(panel.topology, panel.data.name, panel.data.split) for panel in panels] == [
+            (topology, f"synthetic:kind={kind},d=20,k=5,gap={gap},n=100000", "contiguous")
+            for topology in ("erdos_renyi", "cycle")
+            for gap in (0.8, 0.97)
         ]
         for panel in panels:
-            data = panel.data
-            assert (panel.n_nodes, data.d, panel.n_components, data.samples_per_node) == (20, 20, 5, 5000)
-            assert data.equal is equal
+            assert (panel.n_nodes, panel.n_components) == (20, 5)
             assert_eight(panel, step=0.7 if panel.topology == "erdos_renyi" else 0.1)
     mnist, cifar = figure_3().panels
     assert (mnist.data, mnist.n_components) == (DataSet("mnist"), 10)

@@ -17,7 +17,7 @@ from eigenmesh.cli.options import Quiet, argument, option
 from eigenmesh.cli.output import make_folder
 from eigenmesh.errors import InputError
 from eigenmesh.experiments import catalogue, claims, figures, pages
-from eigenmesh.experiments.experiment import DataSet, Experiment, Panel, TrialRun
+from eigenmesh.experiments.experiment import Experiment, Panel, TrialRun
 from eigenmesh.experiments.pages import Chapter, PanelResult
 from eigenmesh.experiments.runs import Results, Store, kept_runs, make_runs, missing_data, runs_of
 from eigenmesh.report import save_picture
@@ -113,7 +113,7 @@ def _carry_out(
     missing = missing_data({run.panel for run in wanted})
     for words in missing.values():
         messages.alert(f"left out: {words}", style="yellow")
-    due = [run for run in wanted if _data_name(run.panel) not in missing]
+    due = [run for run in wanted if run.panel.data.name not in missing]
     done = len(results)
     with messages.waiting("running") as tell:
 
@@ -127,10 +127,6 @@ def _carry_out(
     return results | kept_runs(due, store), missing
 
 
-def _data_name(panel: Panel) -> str:
-    return panel.data.name if isinstance(panel.data, DataSet) else ""
-
-
 def _chapter(experiment: Experiment, results: Results, missing: dict[str, str]) -> Chapter:
     panels = [_panel(panel, results, missing, best=experiment.name == UNLIKE) for panel in experiment.panels]
     if experiment.name == UNLIKE:
@@ -141,8 +137,8 @@ def _chapter(experiment: Experiment, results: Results, missing: dict[str, str]) 
 
 def _panel(panel: Panel, results: Results, missing: dict[str, str], best: bool) -> PanelResult:
     here = {run: curve for run, curve in results.items() if run.panel == panel}
-    if not here or _data_name(panel) in missing:
-        return PanelResult(panel, missing=missing.get(_data_name(panel), "It was not run."))
+    if not here or panel.data.name in missing:
+        return PanelResult(panel, missing=missing.get(panel.data.name, "It was not run."))
     rows = claims.cost_rows(panel, here)
     rows = claims.best_rows(rows) if best else rows
     in_order = sorted(here, key=lambda run: run.trial)
@@ -184,7 +180,7 @@ def _draw(out: Path, chapter: Chapter, made: Sequence[PanelResult]) -> list[Path
     """Draw one picture per figure of the paper; of unlike nodes, one per data set."""
     experiment, written = chapter.experiment, []
     own = experiment.name == UNLIKE
-    for data, group in groupby(made, key=lambda result: _data_name(result.panel) if own else ""):
+    for data, group in groupby(made, key=lambda result: result.panel.data.name if own else ""):
         panels = [result.axis for result in group]
         title = f"{experiment.title}: {data}" if own else experiment.title
         figure = figures.errors_picture(panels, title, columns=3 if own else 2)

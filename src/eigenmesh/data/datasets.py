@@ -88,7 +88,8 @@ def hapmap3(archive: Archive = HAPMAP3) -> Table:
 def synthetic(spec: str) -> Table:
     """Gaussian samples from a text such as ``kind=paper,d=20,k=5,gap=0.8,n=100000,seed=0``.
 
-    kind: paper, geometric, equal (paper's with equal top k) or power. Keys that are left out take their defaults.
+    kind: paper, geometric, equal (k ones, then evenly from the gap to 0.1) or power. Keys that are left out
+    take their defaults.
     """
     given = {}
     for part in filter(str.strip, spec.split(",")):
@@ -159,6 +160,14 @@ def nearly_equal(spectrum: np.ndarray, k: int) -> np.ndarray:
     """
     _check_split(len(spectrum), k)
     return np.concatenate([np.full(k, spectrum[0]), spectrum[k:]])
+
+
+def _equal_spectrum(d: int, k: int, gap: float) -> np.ndarray:
+    """k ones, then values evenly from the gap to 0.1: (d,)."""
+    _check_split(d, k)
+    if not 0.1 <= gap <= 1:
+        raise InputError(f"gap must be in 0.1..1; got {gap}.")
+    return np.concatenate([np.ones(k), np.linspace(gap, 0.1, d - k)])
 
 
 def power_law_spectrum(d: int, exponent: float) -> np.ndarray:
@@ -247,6 +256,6 @@ DATASETS: dict[str, Callable[[], Table]] = {"digits": digits, "mnist": mnist, "c
 SPECTRA: dict[str, tuple[Callable[..., np.ndarray], dict[str, int | float]]] = {
     "paper": (paper_spectrum, {"d": 20, "k": 5, "gap": 0.8}),
     "geometric": (geometric_spectrum, {"d": 20, "k": 5, "gap": 0.8, "ratio": 0.9}),
-    "equal": (lambda d, k, gap: nearly_equal(paper_spectrum(d, k, gap), k), {"d": 20, "k": 5, "gap": 0.8}),
+    "equal": (_equal_spectrum, {"d": 20, "k": 5, "gap": 0.8}),
     "power": (power_law_spectrum, {"d": 20, "exponent": 1.0}),
 }

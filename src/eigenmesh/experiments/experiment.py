@@ -43,23 +43,16 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Synthetic:
-    """Gaussian samples with the paper's spectrum; ``equal``: the first k eigenvalues are all 1."""
-
-    gap: float
-    equal: bool = False
-    d: int = 20
-    k: int = 5
-    samples_per_node: int = 5000
-
-
-@dataclass(frozen=True)
 class DataSet:
-    """A data set by name, split over the nodes; ``unit``: scaled so that l_1 = 1."""
+    """A data set by name, split over the nodes; ``unit``: scaled so that l_1 = 1. Synthetic data have no seed yet."""
 
     name: str
     split: str = "random"
     unit: bool = False
+
+    def drawn(self, seed: int) -> str:
+        """The name for one trial, in which synthetic data are drawn with this seed."""
+        return f"{self.name},seed={seed}" if self.name.startswith("synthetic:") else self.name
 
 
 @dataclass(frozen=True)
@@ -68,7 +61,7 @@ class Panel:
 
     name: str
     title: str
-    data: Synthetic | DataSet
+    data: DataSet
     topology: str
     n_components: int
     rounds: int
@@ -104,7 +97,7 @@ class TrialRun(NamedTuple):
         content = {
             "format": FORMAT,
             "version": __version__,
-            "data": {"kind": type(data).__name__, **asdict(data)},
+            "data": asdict(data),
             **{name: getattr(self.panel, name) for name in names},
             "solver": self.method.name,
             "settings": self.method.settings,

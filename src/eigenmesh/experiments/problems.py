@@ -12,8 +12,8 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from eigenmesh import graphs
 from eigenmesh.arrays import Array, namespace, to_numpy
-from eigenmesh.data import Covariance, CovarianceKind, Formed, Shards, datasets, load, split_by_name
-from eigenmesh.experiments.experiment import DataSet, Panel, Synthetic
+from eigenmesh.data import Covariance, CovarianceKind, Formed, Shards, load, split_by_name
+from eigenmesh.experiments.experiment import Panel
 from eigenmesh.fitting import Costs, NodeData, Prepared, Request, prepare
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import random_basis
@@ -114,24 +114,17 @@ def make_comparison(panel: Panel, seed: int, trial: int) -> Comparison:
     """Data, graph and start of one trial, drawn with its own seeds; panels with the same data share them."""
     seeds = np.random.SeedSequence(seed, spawn_key=(trial,)).generate_state(3, dtype=np.uint32)
     data_seed, graph_seed, start_seed = map(int, seeds)
-    shards = _samples(panel.data, panel.n_nodes, data_seed)
+    shards = _samples(panel.data.drawn(data_seed), panel.data.split, panel.n_nodes, data_seed)
     data = NodeData(shards, graphs.metropolis(graphs.topology(panel.topology, panel.n_nodes, seed=graph_seed)))
     wanted: Any = {"n_components": panel.n_components, "covariance": CovarianceKind.FORMED, "costs": ROUNDS_ALONE}
-    return Comparison.of(Request(**wanted, seed=start_seed), data, isinstance(panel.data, DataSet) and panel.data.unit)
+    return Comparison.of(Request(**wanted, seed=start_seed), data, panel.data.unit)
 
 
 # One at a time: the methods of a panel, and panels on the same data, share them.
 @lru_cache(maxsize=1)
-def _samples(data: Synthetic | DataSet, n_nodes: int, seed: int) -> Shards:
-    if isinstance(data, DataSet):
-        table = _table(data.name)
-        return Shards.from_array(table.X, n_nodes, split_by_name(data.split, seed), table.labels)
-    if data.equal:
-        # k ones, then evenly from the gap to 0.1, so that l_{k+1} / l_k is the gap: (d,).
-        spectrum = np.concatenate([np.ones(data.k), np.linspace(data.gap, 0.1, data.d - data.k)])
-    else:
-        spectrum = datasets.paper_spectrum(data.d, data.k, data.gap)
-    return Shards.from_list(np.split(datasets.gaussian(spectrum, n_nodes * data.samples_per_node, seed), n_nodes))
+def _samples(name: str, split: str, n_nodes: int, seed: int) -> Shards:
+    table = _table(name)
+    return Shards.from_array(table.X, n_nodes, split_by_name(split, seed), table.labels)
 
 
 # One at a time per process: CIFAR-10 takes 492 MB.

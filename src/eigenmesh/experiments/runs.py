@@ -24,7 +24,7 @@ from eigenmesh.atomic_write import save_arrays
 from eigenmesh.data.datasets import CIFAR10, MNIST, find_archive
 from eigenmesh.errors import EigenmeshError, UnreadableFileError
 from eigenmesh.events import EventLog, Record
-from eigenmesh.experiments.experiment import DataSet, Experiment, Method, Panel, TrialRun
+from eigenmesh.experiments.experiment import Experiment, Method, Panel, TrialRun
 from eigenmesh.experiments.problems import Comparison, make_comparison
 from eigenmesh.fitting import fit
 from eigenmesh.networks import Bound, Stacked, Traffic
@@ -190,7 +190,7 @@ def runs_of(experiment: Experiment, trials: int, seed: int) -> list[TrialRun]:
 
 def missing_data(panels: Iterable[Panel]) -> dict[str, str]:
     """Data sets of the panels that cannot be loaded, with the message that says where to put each."""
-    names = {panel.data.name for panel in panels if isinstance(panel.data, DataSet)}
+    names = {panel.data.name for panel in panels}
     missing = {}
     for name in sorted(names & ARCHIVES.keys()):
         try:
