@@ -205,9 +205,14 @@ class TwiceError(FrameError):
 
 def reached_from(name: str, links: Sequence[Edge]) -> set[str]:
     """The sites that links connect with one of them, itself included."""
-    reached = {name}
-    while more := {end for link in links if not reached.isdisjoint(link) for end in link} - reached:
-        reached |= more
+    near: dict[str, list[str]] = {}
+    for first, second in links:
+        near.setdefault(first, []).append(second)
+        near.setdefault(second, []).append(first)
+    reached, new = {name}, {name}
+    while new:
+        new = {other for one in new for other in near.get(one, ())} - reached
+        reached |= new
     return reached
 
 

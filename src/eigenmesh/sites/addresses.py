@@ -17,8 +17,6 @@ RESERVED = ("ca",)
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 # Hosts that only this computer reaches.
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-# Of a table [[relay]] in a site.toml.
-RELAY_FIELDS = ("name", "address", "links")
 
 
 def require_name(name: str) -> None:
@@ -125,22 +123,18 @@ def read_relays(
     fields: Fields,
     sites: tuple[str, ...],
     edges: tuple[tuple[str, str], ...],
-    without_address: tuple[tuple[str, str], ...] | None = None,
+    without_address: tuple[tuple[str, str], ...] = (),
 ) -> tuple[RelayedLinks, ...]:
-    """The tables ``[[relay]]``.
-
-    ``without_address`` are the links that a relay carries if it names none. A site.toml has to name them.
-    """
+    """The tables ``[[relay]]``. ``without_address`` are the links that a relay carries if it names none."""
     found: list[RelayedLinks] = []
     carried: dict[tuple[str, str], str] = {}
     for table in fields.tables("relay"):
-        table.require_known(["name", "address", "links", "listen"] if without_address is not None else RELAY_FIELDS)
+        table.require_known(["name", "address", "links", "listen"])
         name = table.text("name")
         table.checked("name", require_name, name)
         if name in (*sites, *(other.name for other in found)):
             raise table.wrong("name", "is the name of a site or of another relay; names must be unique.")
-        named = "links" in table or without_address is None
-        links = in_order(sites, _carried(table, edges)) if named else without_address or ()
+        links = in_order(sites, _carried(table, edges)) if "links" in table else without_address
         if not links:
             raise table.error("links", "is missing, and no link needs a relay: all have an address; name its links.")
         for link in links:
@@ -148,10 +142,8 @@ def read_relays(
                 between = " - ".join(link)
                 raise table.error("links", f"has {between}, which is carried by {carried[link]}, too; name one relay.")
             carried[link] = name
-        address, listen = table.checked("address", Address.parse, table.text("address")), None
-        if "listen" in table:
-            listen = table.parsed("listen", Address.parse)
-        found.append(RelayedLinks(name, address, links, listen))
+        address = table.checked("address", Address.parse, table.text("address"))
+        found.append(RelayedLinks(name, address, links, table.parsed("listen", Address.parse)))
     return tuple(found)
 
 
