@@ -79,7 +79,7 @@ def test_a_schedule_that_cannot_be_is_refused_by_name(site, lines, said):
 def test_members_that_are_not_linked_are_refused(site):
     # Trondheim is linked to bodo alone, which comes later.
     change = '["bergen", "trondheim"], ["trondheim", "oslo"]', '["bodo", "trondheim"]'
-    with pytest.raises(InputError, match="no links lead from .* to trondheim"):
+    with pytest.raises(InputError, match=r"no links lead from .* to trondheim"):
         read_site(site(change))
 
 
