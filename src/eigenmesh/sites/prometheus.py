@@ -92,7 +92,7 @@ class Metrics:
     def __init__(self, address: Address, gauges: Callable[[], Iterable[Gauge]], token: str = "") -> None:
         self.gauges, self.token = gauges, token
         with file_errors(f"metrics at {address} cannot be served", "use another address"):
-            self._server = _Server(address, self)
+            self._server = _MetricsServer(address, self)
         self._thread = threading.Thread(target=self._server.serve_forever, name="eigenmesh-metrics", daemon=True)
         self._thread.start()
 
@@ -109,15 +109,15 @@ class Metrics:
         self._server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
+class _MetricsServer(ThreadingHTTPServer):
     def __init__(self, address: Address, metrics: Metrics) -> None:
         self.metrics = metrics
         self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        super().__init__((address.host, address.port), _Handler)
+        super().__init__((address.host, address.port), _MetricsHandler)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+class _MetricsHandler(BaseHTTPRequestHandler):
+    server: _MetricsServer
     timeout = REQUEST_S
 
     def do_GET(self) -> None:
