@@ -131,17 +131,17 @@ class StandInMeter(Meter):
         return matrices, size if rows not in self._stands_for else size // rows * self._stands_for[rows]
 
 
-class Sent(NamedTuple):
+class SentTraffic(NamedTuple):
     """What a network has sent: its traffic, and the bytes of the busiest node in each round, summed over rounds."""
 
     traffic: Traffic
     busiest_bytes: float
 
-    def __add__(self, other: Sent) -> Sent:  # type: ignore[override]
-        return Sent(self.traffic + other.traffic, self.busiest_bytes + other.busiest_bytes)
+    def __add__(self, other: SentTraffic) -> SentTraffic:  # type: ignore[override]
+        return SentTraffic(self.traffic + other.traffic, self.busiest_bytes + other.busiest_bytes)
 
     @classmethod
-    def over(cls, network: Network, exchanges: Counter[tuple[LinearRound, int]]) -> Sent:
+    def over(cls, network: Network, exchanges: Counter[tuple[LinearRound, int]]) -> SentTraffic:
         """So far, with its ``exchanges`` over links. What else was sent had the rounds of averages."""
         over_links = sum(times * exchange.messages * size for (exchange, size), times in exchanges.items())
         busiest = sum(times * exchange.in_turn * size for (exchange, size), times in exchanges.items())
@@ -155,13 +155,13 @@ class Rehearsed:
 
     Attributes
     ----------
-    sent : Sent
+    sent : SentTraffic
         By the whole fit, from the moments to the certificate.
     """
 
     prepared: Prepared
     result: Result
-    sent: Sent
+    sent: SentTraffic
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +237,7 @@ def _rehearsed(prepared: Prepared) -> Rehearsed:
     # The fit leaves the exchanges of its set-up in the meter, and has counted all of them here.
     exchanges = prepared.network.meter.exchanges
     result = fit(prepared).result
-    return Rehearsed(prepared, result, Sent.over(prepared.network, exchanges))
+    return Rehearsed(prepared, result, SentTraffic.over(prepared.network, exchanges))
 
 
 def reduced(copy: Copy, first: Rehearsed, alike: bool) -> Formed:
@@ -298,16 +298,18 @@ def of_one_sum(first: Rehearsed, solver: Solver, averaging: Averaging, at_once: 
         network.mean(np.zeros((M, 1)))
     result = replace(known, solver=solver.name, iterations=1, stop_reason=StopReason.CONVERGED)
     return Rehearsed(
-        replace(first.prepared, solver=solver, averaging=averaging), result, Sent.over(network, network.meter.exchanges)
+        replace(first.prepared, solver=solver, averaging=averaging),
+        result,
+        SentTraffic.over(network, network.meter.exchanges),
     )
 
 
-def key_exchange(weights: Weights | NetworkSequence, averaging: Averaging) -> Sent:
+def key_exchange(weights: Weights | NetworkSequence, averaging: Averaging) -> SentTraffic:
     """What nodes send to agree on masks, if the transport provides none."""
     network, M = network_over(weights, None, averaging), weights.n_nodes
     network.meter = StandInMeter({1: M * words_for(KEY_BYTES)})
     network.maximum(np.zeros((M, 1)))
-    return Sent.over(network, network.meter.exchanges)
+    return SentTraffic.over(network, network.meter.exchanges)
 
 
 def _leading_directions(copy: Copy, moments: Moments, components: np.ndarray) -> np.ndarray:
@@ -449,14 +451,14 @@ class _Forecaster:
         average = averaging.prepare(cast(Weights, self.workload.weights))
         return takes_one_sum(average, self.workload.n_features, self.request.costs)
 
-    def _before(self, averaging: Averaging) -> Sent:
+    def _before(self, averaging: Averaging) -> SentTraffic:
         """What is sent before the fit: the count of samples, if K depends on it, or keys for masks."""
         counting = self.decision.counting
         if counting is not None:
-            return Sent(counting.traffic, 0.0)
-        return key_exchange(self.workload.weights, averaging) if self.workload.masked else Sent(Traffic(), 0.0)
+            return SentTraffic(counting.traffic, 0.0)
+        return key_exchange(self.workload.weights, averaging) if self.workload.masked else SentTraffic(Traffic(), 0.0)
 
-    def _forecast(self, run: Rehearsed, before: Sent) -> Forecast:
+    def _forecast(self, run: Rehearsed, before: SentTraffic) -> Forecast:
         """One line: what a rehearsal has sent, and the arithmetic of the whole problem."""
         solver, costs, (traffic, busiest_bytes) = run.prepared.solver, self.request.costs, before + run.sent
         seconds = traffic.rounds * costs.latency_s + busiest_bytes / costs.bandwidth_bytes_s
