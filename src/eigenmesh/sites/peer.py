@@ -64,6 +64,8 @@ class OneFile:
 
     def settle(self, transport: TlsTransport) -> Table:
         """The samples of the run, which no longer change after this call. All sites call it first."""
+        # The others may join much later, and only then is imported what a fit needs: a peer that waits is small.
+        transport.wait_for_members()
         return self.table
 
     def data(self, shards: Partition, weights: Weights, transport: TlsTransport) -> Data:
@@ -282,8 +284,6 @@ class Peer:
             endpoint.close()
 
     def _fit(self, transport: TlsTransport, view: Membership, start: np.ndarray | None) -> Outcome:
-        # The others may join much later, and only then is imported what a fit needs: a peer that waits is small.
-        transport.wait_for_members()
         members, table = view.members, self.own.settle(transport)
         spread = Spread(partition=self.site.settings.partition, transport=transport)
         shards = spread.own_shards(table, members)
