@@ -264,7 +264,9 @@ def deviations(shards: Partition, position: int, centring: Centring) -> np.ndarr
 
 def _near_mean(rows: np.ndarray) -> np.ndarray:
     """A point near the mean of these rows, (d,): zero if so little cancels that rows need not be centred."""
-    mean, variance = sums_of_rows(rows) / len(rows), rows.var(axis=0)
+    mean = sums_of_rows(rows) / len(rows)
+    # Where the mean is large, this is rounding, which is as good as none.
+    variance = np.einsum("nd,nd->d", rows, rows, dtype=np.float64) / len(rows) - mean**2
     is_near = (mean**2 <= MOST_SHIFTED / 2 * variance).all() and mean @ mean <= variance.sum()
     return np.zeros_like(mean) if is_near else mean
 
@@ -605,7 +607,7 @@ def pooled_moments(
 
     fills = missing_policy(missing) == "mean"
     first = np.stack([one.count_and_sum() if one else count_and_sum(shards, at, fills) for at, one in known])
-    lost = np.array([[_lost_digits(one, shards.n_features, scale)] for one in first])
+    lost = _lost_digits(first, shards.n_features, scale)[:, np.newaxis]
     pooled, agreed = network.common_mean_and_maximum(first, lost)
     # A maximum has the same bits at all nodes, so either all or none of them make the second average.
     precise = bool(agreed[0, 0] <= MOST_LOST)
@@ -641,7 +643,7 @@ def moments_by_sums(
     mean, n_missing = sums / observed, int(np.ceil(np.maximum(n_samples - observed, 0.0).sum())) if fills else 0
     about = Moments(n_samples, np.zeros(d), squares, n_missing=n_missing)
     if precise is None:
-        precise = _lost_digits(pooled, d, scale) <= MOST_LOST
+        precise = bool(_lost_digits(pooled, d, scale) <= MOST_LOST)
     if not precise:
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported by column below
             sums, squares = total_deviations(Centring(mean, fills=n_missing > 0))
@@ -650,19 +652,18 @@ def moments_by_sums(
 
 
 @np.errstate(all="ignore")
-def _lost_digits(summary: np.ndarray, d: int, scale: Scaling) -> float:
+def _lost_digits(summaries: np.ndarray, d: int, scale: Scaling) -> np.ndarray:
     """Ratio of the squares to the squared deviations: in total or, with scaling, the largest of any column.
 
-    ``max(sum q / sum (q - s^2 / n))`` for the sums s and the squares q, (d,) each, of a ``count_and_sum``.
+    ``max(sum q / sum (q - s^2 / n))`` for the sums s and the squares q, (d,) each, of every ``count_and_sum``.
     """
-    sums, squares = summary[1 : 1 + d], summary[1 + d : 1 + 2 * d]
-    observed = summary[1 + 2 * d :] if len(summary) > 1 + 2 * d else summary[0]
+    sums, squares = summaries[..., 1 : 1 + d], summaries[..., 1 + d : 1 + 2 * d]
+    observed = summaries[..., 1 + 2 * d :] if summaries.shape[-1] > 1 + 2 * d else summaries[..., :1]
     centred = squares - np.where(observed > 0, sums**2 / observed, 0.0)
-    if scale:
-        squares, centred = squares[squares > 0], centred[squares > 0]
-    else:
-        squares, centred = np.array([[squares.sum()], [centred.sum()]])
-    return float(np.max(np.where(centred > 0, squares / centred, np.inf), initial=1.0))
+    if not scale:
+        squares, centred = squares.sum(axis=-1, keepdims=True), centred.sum(axis=-1, keepdims=True)
+    lost = np.where(centred > 0, squares / centred, np.inf)
+    return np.asarray(np.max(lost if not scale else np.where(squares > 0, lost, 1.0), axis=-1, initial=1.0))
 
 
 def own_moments(shards: Partition, *, scale: Scaling, missing: Missing) -> Moments:
