@@ -271,8 +271,8 @@ class ResultFiles:
                 return None
             if isinstance(error, InputError):
                 raise
-            fix = self._how_to_get_it_back()
-            raise UnreadableFileError(f"the result of this run was written, but is damaged: {error} {fix}") from error
+            why, fix = str(error).rstrip("."), self._how_to_get_it_back()
+            raise UnreadableFileError(f"the result of this run was written, but is damaged: {why}. {fix}") from error
         return done
 
     def _how_to_get_it_back(self) -> str:
