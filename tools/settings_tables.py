@@ -53,7 +53,7 @@ def _estimator(name: str) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "none" if value is None else f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+    return "none" if value in (None, "") else f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
 
 
 def _text(row: Setting) -> str:

@@ -88,6 +88,7 @@ def test_labels_are_nodes(call, write_csv, samples):
         (["few.npy", "--stream", "-k", "3"], "are too few"),
         (["days", "--stream", "--table", "weight_column=c0"], "--stream, which counts every row once"),
         (["days", "--stream", "--partition", "features"], "a stream is split by samples"),
+        (["days", "--stream", "--covariance", "chunked"], "--covariance cannot be used with --stream"),
     ],
 )
 def test_bad_input_is_one_line(call, folder, tmp_path, samples, words, message):

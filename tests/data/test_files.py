@@ -1,19 +1,18 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
 
-from eigenmesh.data import ContiguousSplit, LabelSplit, Shards, read_table
+from eigenmesh.data import READERS, ContiguousSplit, LabelSplit, Shards, read_table
 from eigenmesh.data import table as files
 from eigenmesh.errors import DataError, InputError, UnreadableFileError
 
 X = np.random.default_rng(0).standard_normal((6, 3))
-KINDS = (
-    r"eigenmesh reads \.npy, \.npz, \.csv, \.tsv, \.txt, \.xlsx, \.xlsm, \.parquet, \.bed, \.pgen, "
-    r"\.h5, \.hdf5, \.h5ad, \.zarr, \.vcz files"
-)
+KINDS = rf"eigenmesh reads {re.escape(', '.join(READERS))} files"
 
 
 def test_npy_is_mapped(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from eigenmesh import arrays as ea
-from eigenmesh import graphs, run
+from eigenmesh import graphs, run, solvers
 from eigenmesh.averaging import Chebyshev
 from eigenmesh.certificate.krylov import Basis, Projected
 from eigenmesh.data import Formed
@@ -118,6 +118,7 @@ def same_signs(X: np.ndarray, model: np.ndarray) -> np.ndarray:
 def test_every_solver_has_a_row():
     assert {row.solver.name for row in ROWS} == set(SOLVERS)
     assert all(type(row.solver) is SOLVERS[row.solver.name] for row in ROWS)
+    assert {kind.__name__ for kind in SOLVERS.values()} <= set(solvers.__all__)
 
 
 @every_solver

@@ -20,7 +20,7 @@ from eigenmesh.estimator import StreamingPCA
 from eigenmesh.events import Entry, event_log
 from eigenmesh.fitting import Spread, fit_numbers
 from eigenmesh.fitting.problem import DEFAULT_SPLIT, has_rank, read_one, with_rank
-from eigenmesh.settings import A_STREAM
+from eigenmesh.settings import A_STREAM, SETTINGS
 from eigenmesh.transports import transport_by_name
 from eigenmesh.transports.registry import TransportKind
 
@@ -79,6 +79,9 @@ def fit_stream(
         raise InputError(
             "--table weight_column cannot be used with --stream, which counts every row once; leave it out."
         )
+    for name, row in SETTINGS.items():
+        if name in settings and name not in A_STREAM and settings[name] != row.default_at("command"):
+            raise InputError(f"{row.command} cannot be used with --stream, whose batches it says nothing about.")
     spread, batch_rows = Spread(**where), batches.pop("batch_rows")
     # The nodes of a file of links are as many as it links.
     linked = {"topology": spread.topology, "n_nodes": spread.n_nodes}
