@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -252,9 +253,10 @@ def _print_run(messages: Messages, run: RunSummary) -> None:
     messages.print(_receivers(run))
     messages.print(_shapes(run))
     for line in _findings(run):
-        messages.print(line)
-    for line in _doubts(run):
-        messages.alert(line, style="yellow")
+        if line.startswith(("warning: ", "note: ")):
+            messages.alert(line, style="yellow")
+        else:
+            messages.print(line)
     messages.print()
 
 
@@ -309,21 +311,28 @@ def _shapes(found: RunSummary) -> Table:
     return new_table("arrays", "times", left=1, rows=rows, caption=caption)
 
 
-def _findings(found: RunSummary) -> list[str]:
-    lines, d, matrix = [], f"{found.length:,}", "Gram matrix" if found.by_columns else "covariance"
+def _findings(found: RunSummary) -> Iterator[str]:
+    """What the messages of a run tell about this site; what may be too much begins with a warning or a note."""
+    d, matrix = f"{found.length:,}", "Gram matrix" if found.by_columns else "covariance"
     if found.largest is not None:
         size, kind, to = readable_bytes(found.largest["bytes"]), found.largest["kind"], found.largest["to"]
-        lines.append(f"The largest message had {size}: {kind} to {to}.")
+        yield f"The largest message had {size}: {kind} to {to}."
     if found.again.messages:
-        lines.append(f"{found.again.messages:,} messages were sent again after a link had broken.")
-    lines += [f"No message had the shape of {what}." for times, what in _telling_shapes(found) if not times]
+        yield f"{found.again.messages:,} messages were sent again after a link had broken."
+    for times, what in _telling_shapes(found):
+        shaped = f"warning: {times:,} messages had the shape of {what}; the numbers may be something else."
+        yield shaped if times else f"No message had the shape of {what}."
     if found.masked:
-        return lines + _learned(found)
+        yield from _learned(found)
+        return
     most = max((count.columns for count in found.by_neighbour.values()), default=0)
     if most < found.enough_columns:
         shown = f"They show this site's {matrix} in at most that many of its {d} dimensions."
-        lines.append(f"No neighbour received more than {most:,} columns of {d} numbers. {shown}")
-    return lines
+        yield f"No neighbour received more than {most:,} columns of {d} numbers. {shown}"
+        return
+    many = [name for name, count in found.by_neighbour.items() if count.columns >= found.enough_columns]
+    risk = f"If these are products with this site's own {matrix}, it can be computed from them."
+    yield f"note: {', '.join(sorted(many))} received {found.enough_columns:,} or more columns of {d} numbers. {risk}"
 
 
 def _telling_shapes(found: RunSummary) -> list[tuple[int, str]]:
@@ -352,21 +361,6 @@ def _learned(found: RunSummary) -> list[str]:
         own = "number of columns, total variance" if found.by_columns else "number of samples, mean, variances"
         what = f"their {own} and some products follow from the difference of the two sums"
         lines.append(f"Sites were lost during this run, and the others know more about them: {what}.")
-    return lines
-
-
-def _doubts(found: RunSummary) -> list[str]:
-    matrix = "Gram matrix" if found.by_columns else "covariance"
-    may = "the numbers may be something else"
-    shaped = _telling_shapes(found)
-    lines = [f"warning: {times:,} messages had the shape of {what}; {may}." for times, what in shaped if times]
-    if found.masked:
-        return lines
-    many = [name for name, count in found.by_neighbour.items() if count.columns >= found.enough_columns]
-    if many:
-        received = f"{found.enough_columns:,} or more columns of {found.length:,} numbers"
-        risk = f"If these are products with this site's own {matrix}, it can be computed from them."
-        lines.append(f"note: {', '.join(sorted(many))} received {received}. {risk}")
     return lines
 
 
