@@ -36,18 +36,24 @@ class Centring:
         On the CPU it is written to ``out``, if given.
         """
         dense = piece.toarray() if is_sparse(piece) else piece
-        xp = namespace(dense)
-        if dense.device not in self._placed:
-            # Cached, because a copy to a GPU waits until it is idle.
-            self._placed[dense.device] = [
-                xp.asarray(value, device=dense.device) if isinstance(value, np.ndarray) else value
-                for value in (self.mean, self.rest, self.factor)
-            ]
-        mean, rest, factor = self._placed[dense.device]
+        mean, rest, factor = self._beside(dense)
         centred = self._centred(dense, mean, out, rest)
         if isinstance(self.factor, np.ndarray) or self.factor != 1.0:
             centred *= factor
         return centred
+
+    def _beside(self, dense: Array) -> list[Any]:
+        """Mean, rest and factor on the device of some rows."""
+        own = [self.mean, self.rest, self.factor]
+        if isinstance(dense, np.ndarray):
+            return own
+        if dense.device not in self._placed:
+            # Cached, because a copy to a GPU waits until it is idle.
+            xp = namespace(dense)
+            self._placed[dense.device] = [
+                xp.asarray(value, device=dense.device) if isinstance(value, np.ndarray) else value for value in own
+            ]
+        return self._placed[dense.device]
 
     def stored(self, piece: Samples) -> Array:
         """The stored entries of a CSR piece, centred but not scaled: (stored,) float64."""
