@@ -44,6 +44,7 @@ class KrylovState(NamedTuple):
     asymmetry: Array  # (1, 1) how far V^T C V was from symmetric beyond these errors
     sending: Sending  # what the next step sends
     quiet: int  # steps that are left without a report
+    waited: int  # steps without one before the last or the next report
     products: int | None = 0  # products since the Gaussian columns; None after a restart, which loses them
     CV: Array = None  # (1, d, w) C V, only where the space was known at the start
 
@@ -61,6 +62,7 @@ class KrylovState(NamedTuple):
             "agreed": unknown,
             "before": unknown,
             "quiet": 0,
+            "waited": 0,
         }
 
     @property
@@ -306,8 +308,9 @@ LARGE_BYTES, NARROW_BLOCKS, SURE_SINE = 12 * 2**20, 3, 2e-3
 # Where larger sines are expected of a complete space, the nodes exchange its residuals.
 SOLVED_SINE = 1e-6
 # In a space of more than FEW_COLUMNS, Ritz pairs are only computed where residuals may be small enough by now: relative
-# to the largest eigenvalue, they were not seen to fall faster than by this factor in a step.
-FEW_COLUMNS, FASTEST_FALL = 256, 10.0
+# to the largest eigenvalue, they are expected to fall by no more than FASTEST_FALL in a step, or if they have fallen
+# faster, BEYOND_SEEN times as fast as before.
+FEW_COLUMNS, FASTEST_FALL, BEYOND_SEEN = 256, 10.0, 3.0
 LEAST = float(np.finfo(np.float64).tiny)
 # Random columns next to a start that the user gave: with fewer, the certificate would need many more products.
 BESIDE_GIVEN = 12
@@ -427,12 +430,18 @@ class BlockKrylov(RayleighRitz):
         """As the base class; or it is quiet until the residuals may be small enough, if Ritz pairs cost much."""
         if state.quiet:
             return state._replace(quiet=state.quiet - 1)
-        told, (values, residuals) = super()._told(state, numbers), numbers
-        far = float(residuals[: state.k].max()) / (self.tol * abs(float(values[0])) + LEAST)
-        if state.V.width <= FEW_COLUMNS or not FASTEST_FALL**2 <= far < np.inf:
+        told, (values, residuals) = super()._told(state, numbers)._replace(waited=0), numbers
+        earlier = state.agreed[1] if np.isfinite(state.agreed[1]).all() else state.before[1]
+        largest, before = (float(each[: state.k].max()) for each in (residuals, earlier))
+        if state.V.width <= FEW_COLUMNS or not 0 < largest <= before < np.inf:
+            return told
+        fall = max(FASTEST_FALL, BEYOND_SEEN * (before / largest) ** (1 / (1 + state.waited)))
+        steps = int(np.log(largest / (self.tol * abs(float(values[0])) + LEAST)) / np.log(fall))
+        # Two reports in a row, from which the next one can be forecast, are in time.
+        if (waited := steps - 2) < 1:
             return told
         unknown = np.stack([values, np.full_like(residuals, np.inf)])
-        return told._replace(agreed=unknown, quiet=int(np.log(far) / np.log(FASTEST_FALL)) - 1)
+        return told._replace(agreed=unknown, before=numbers, quiet=waited, waited=waited)
 
     def narrowed(self, state: Copies) -> Copies:
         """Restart to half the width now, and keep that width, if the basis is large and was not restarted before."""
