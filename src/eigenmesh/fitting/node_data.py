@@ -165,11 +165,15 @@ class Data(ABC):
 
     def network(self, averaging: Averaging, max_rounds: int) -> Network:
         """All nodes stacked, or this node with its neighbours behind a transport."""
-        return with_exact_averages(network_over(self.weights, self.transport, averaging), averaging, max_rounds)
+        return with_exact_averages(self._network(averaging), averaging, max_rounds)
+
+    def _network(self, averaging: Averaging) -> Network:
+        """The network of the nodes; a rehearsal has one in virtual time."""
+        return network_over(self.weights, self.transport, averaging)
 
     def counting_network(self, masked: bool) -> Network:
         """A network for counting samples, with masks if requested."""
-        network = network_over(self.weights, self.transport, Integers() if masked else Tree())
+        network = self._network(Integers() if masked else Tree())
         if masked:
             add_masks(network)
         return network
