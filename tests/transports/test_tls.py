@@ -440,14 +440,14 @@ def test_a_mistake_in_the_machine_ends_the_run_and_not_only_a_stream(caplog):
 
 
 def tick_dies(endpoint):
-    def measure_latency():
-        raise KeyError("a mistake")
+    feed = endpoint._streams._feed
 
-    # A connection that is replaced meanwhile is measured as before.
-    assert endpoint._streams._open
-    for connection in endpoint._streams._open.values():
-        assert connection.measure_latency
-        connection.measure_latency = measure_latency
+    def fed(event):
+        if isinstance(event, Tick):
+            raise KeyError("a mistake")
+        feed(event)
+
+    endpoint._streams._feed = fed
 
 
 def journal_dies(endpoint):

@@ -27,7 +27,7 @@ from eigenmesh.sites.results import written_bytes
 from eigenmesh.sites.site import MAX_MESSAGE_BYTES, Site, read_samples, require_terms
 from eigenmesh.sites.sum_files import Study
 from eigenmesh.transports.tls.connection import bound
-from eigenmesh.transports.tls.dialling import AbsentError, certificate_of, manifest_of
+from eigenmesh.transports.tls.dialling import AbsentError, UnwelcomeError, certificate_of, manifest_of
 from eigenmesh.words import listed, one_line, readable_bytes
 
 Verdict = Literal["ok", "note", "problem"]
@@ -154,7 +154,7 @@ def _neighbour(site: Site, name: str, usable: bool) -> Finding:
         if name in site.called:
             return Finding(about, "note", f"{accepts}; {name} is not there yet")
         return Finding(about, "note", f"{accepts}; not tested: {name} calls this site there")
-    except ssl.SSLError as error:
+    except (ssl.SSLError, UnwelcomeError) as error:
         return Finding(about, "problem", f"{where} is up, but the handshake failed: {one_line(str(error))}")
     except (ConnectionRefusedError, TimeoutError) as error:
         why = error.strerror or f"no answer within {CONNECT_S:g} s"

@@ -291,7 +291,7 @@ class Relay:
         talk.say(REFUSED, reason)
 
     async def _serve(self, talk: Talk, name: str, who: str) -> None:
-        lines = await talk.hear(CONNECT_S)
+        lines = await talk.hear_lines(CONNECT_S)
         if len(lines) != 3 or lines[0] not in (CALL, WAIT) or not RUN_NAME.accepts(lines[1]):
             self._refuse(talk, who, "it does not speak as a site of this version of eigenmesh")
             return
@@ -315,13 +315,13 @@ class Relay:
         try:
             talk.say(WAITING)
             try:
-                answer = await talk.hear(RELAY_WAIT_S)
+                answer = await talk.hear_lines(RELAY_WAIT_S)
             except TimeoutError:
                 if self._waiting.get(meeting) is mine:
                     talk.say(AGAIN)
                     return
                 # It was called just now.
-                answer = await talk.hear(READY_S)
+                answer = await talk.hear_lines(READY_S)
             if answer == [READY] and self._waiting.get(meeting) is not mine and not mine.ready.done():
                 mine.ready.set_result(True)
                 await mine.over.wait()

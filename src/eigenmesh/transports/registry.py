@@ -71,11 +71,6 @@ def torchrun(n_nodes: int) -> list[str]:
     return [sys.executable, "-m", "eigenmesh.transports.torch", "--standalone", "--nproc-per-node", str(n_nodes)]
 
 
-def one_process(n_nodes: int) -> list[str]:
-    """The command that starts one process for all nodes."""
-    return [sys.executable]
-
-
 def _mpi(device: str | None, timeout_s: float) -> Transport:
     from eigenmesh.transports.mpi import MPITransport
 

@@ -13,8 +13,8 @@ import struct
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -201,7 +201,6 @@ class Connection(asyncio.Protocol):
     take : called with each message. A message that comes before it is set ends the connection.
     ended : called with the reason when the connection has ended.
     silent : ticks since the last byte arrived; counted by the caller.
-    round_trip_s : round trip time of a packet at the last ``measure``; 0 if unknown.
     """
 
     transport: asyncio.Transport
@@ -210,7 +209,7 @@ class Connection(asyncio.Protocol):
         self._incoming, self._reason = MessageReader(max_bytes), ""
         self.take: Callable[[bytes], object] = lambda message: self.abort("it sent a message before it was asked")
         self.ended: Callable[[str], object] = lambda reason: None
-        self.silent, self.round_trip_s = 0, 0.0
+        self.silent = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -228,10 +227,6 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.ended(self._reason or (plain_reason(error) if error else ""))
 
-    def measure_latency(self) -> None:
-        """Update the round trip time."""
-        self.round_trip_s = round_trip_s(self.transport.get_extra_info("socket")) or self.round_trip_s
-
     def write(self, message: bytes) -> None:
         if not self.transport.is_closing():
             self.transport.write(prefixed(message))
@@ -242,9 +237,29 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
     def abort(self, reason: str) -> None:
-        """End the connection at once."""
+        """End the connection at once, if it is there."""
         self._reason = self._reason or reason
-        self.transport.abort()
+        if hasattr(self, "transport"):
+            self.transport.abort()
+
+    @contextmanager
+    def until_it_fails(self) -> Iterator[None]:
+        """End the connection at once if what is done with it fails."""
+        try:
+            yield
+        except BaseException as error:
+            self.abort(plain_reason(error))
+            raise
+
+
+@asynccontextmanager
+async def deadline(timeout_s: float, what: str = "no answer") -> AsyncIterator[None]:
+    """Raises TimeoutError with a reason if the work takes longer."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError:
+        raise TimeoutError(f"{what} within {timeout_s:g} s") from None
 
 
 # The port of a site: it admits callers with a certificate of the authority, and limits handshakes with others.
@@ -454,7 +469,7 @@ class ConnectionThread:
     def round_trip_s(self, stream: int | None) -> float:
         """Round trip time of a stream; 0 if unknown."""
         connection = None if stream is None else self._open.get(stream)
-        return 0.0 if connection is None else connection.round_trip_s
+        return 0.0 if connection is None else round_trip_s(connection.transport.get_extra_info("socket"))
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -511,48 +526,19 @@ class ConnectionThread:
             for connection in list(self._open.values()):
                 # Count ticks instead of seconds: time in which this process was stopped must not count.
                 connection.silent += 1
-                connection.measure_latency()
                 if connection.silent * HEARTBEAT_S > SILENT_S:
                     connection.abort(f"nothing has arrived for {SILENT_S:g} s")
             self._feed(Tick())
 
     async def _dial(self, neighbour: str, after_s: float) -> None:
         await asyncio.sleep(after_s)
-        connection, answered = Connection(self._max_bytes), asyncio.Event()
-
-        def take(message: bytes) -> None:
-            if message != WELCOME:
-                connection.abort("it is not an eigenmesh peer")
-                return
-            self._hold(connection, (neighbour,), called=neighbour)
-            answered.set()
-
-        def ended(reason: str) -> None:
-            self._feed(Unreachable(neighbour, reason or "the connection was closed"))
-            answered.set()
-
-        def give_up(reason: str) -> None:
-            # The answer may have arrived at the same moment.
-            if not answered.is_set():
-                connection.ended = lambda reason: None
-                if hasattr(connection, "transport"):
-                    connection.abort(reason)
-                self._feed(Unreachable(neighbour, reason))
-
-        connection.take, connection.ended = take, ended
+        connection = Connection(self._max_bytes)
         try:
-            async with asyncio.timeout(CONNECT_S):
-                await self._dialler.call(neighbour, connection)
-                await answered.wait()
-        except asyncio.CancelledError:
-            connection.ended = lambda reason: None
-            if hasattr(connection, "transport"):
-                connection.abort("this site leaves")
-            raise
-        except TimeoutError:
-            give_up(f"no answer within {CONNECT_S:g} s")
+            await self._dialler.meet(neighbour, connection)
         except OSError as error:
-            give_up(plain_reason(error))
+            self._feed(Unreachable(neighbour, plain_reason(error)))
+        else:
+            self._hold(connection, (neighbour,), called=neighbour)
 
     async def _wait(self, neighbour: str) -> None:
         """Wait for calls of a neighbour at the relay, again and again, as a listener does at its port."""
@@ -578,10 +564,7 @@ class ConnectionThread:
         connection = Connection(self._max_bytes)
         try:
             await self._dialler.answer(talk, connection)
-        except BaseException as error:
-            talk.connection.transport.abort()
-            if not isinstance(error, OSError):
-                raise
+        except OSError as error:
             logger.warning("refused a TLS handshake over the relay %s: %s", relay, plain_reason(error))
             return
         await self._admit(connection, names_of(connection.transport.get_extra_info("peercert")), f"the relay {relay}")
@@ -605,7 +588,6 @@ class ConnectionThread:
 
         connection.take, connection.ended = lambda data: self._feed(Bytes(number, data)), ended
         self._open[number] = connection
-        connection.measure_latency()
         self._feed(Opened(number, names, called, address))
 
 

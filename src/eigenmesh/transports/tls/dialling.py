@@ -34,6 +34,7 @@ from eigenmesh.transports.tls.connection import (
     WELCOME,
     Connection,
     Credentials,
+    deadline,
     logger,
     new_loop,
     parse_address,
@@ -106,6 +107,10 @@ class AbsentError(ConnectionRefusedError):
     """The relay is there, but the neighbour does not wait there."""
 
 
+class UnwelcomeError(ConnectionResetError):
+    """The listener has ended the connection after the handshake, such as for the certificate of this site."""
+
+
 class TlsSession(asyncio.Transport, asyncio.Protocol):
     """TLS over an open connection: the protocol of that connection, and the transport of a ``Connection``.
 
@@ -135,11 +140,8 @@ class TlsSession(asyncio.Transport, asyncio.Protocol):
         """Take over the open connection, and make the handshake. Raises OSError if it fails."""
         self._outer.set_protocol(self)
         self._shake_hands()
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                await self._handshake
-        except TimeoutError:
-            raise TimeoutError(f"no handshake within {CONNECT_S:g} s") from None
+        async with deadline(CONNECT_S, "no handshake"):
+            await self._handshake
 
     # The protocol of the open connection.
 
@@ -231,7 +233,7 @@ class TlsSession(asyncio.Transport, asyncio.Protocol):
 
 
 class Talk:
-    """Messages of one line or a few over a connection, between a site and a relay.
+    """Questions and answers over a connection, one at a time.
 
     Attributes
     ----------
@@ -240,64 +242,35 @@ class Talk:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self._inbox: asyncio.Queue[list[str] | None] = asyncio.Queue()
+        self._inbox: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._reason, self.is_over = "", False
         connection.take, connection.ended = self._take, self._ended
 
     def say(self, *lines: str) -> None:
         self.connection.write("\n".join(lines).encode())
 
-    async def hear(self, timeout_s: float) -> list[str]:
-        """The lines of the next message. Raises OSError if there is none in time, or the connection has ended."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                lines = await self._inbox.get()
-        except TimeoutError:
-            raise TimeoutError(f"no answer within {timeout_s:g} s") from None
-        if lines is None:
+    async def hear(self, timeout_s: float) -> bytes:
+        """The next message. Raises OSError if there is none in time, or the connection has ended."""
+        async with deadline(timeout_s):
+            message = await self._inbox.get()
+        if message is None:
             self._inbox.put_nowait(None)
             raise ConnectionResetError(self._reason or "the connection was closed")
-        return lines
+        return message
+
+    async def hear_lines(self, timeout_s: float) -> list[str]:
+        """The lines of the next message."""
+        return (await self.hear(timeout_s)).decode(errors="replace").split("\n")
 
     def _take(self, message: bytes) -> None:
         if self._inbox.qsize() >= MOST_WORDS:
             self.connection.abort("it says more than it was asked")
             return
-        self._inbox.put_nowait(message.decode(errors="replace").split("\n"))
+        self._inbox.put_nowait(message)
 
     def _ended(self, reason: str) -> None:
         self._reason, self.is_over = reason, True
         self._inbox.put_nowait(None)
-
-
-class TunnelRequest(asyncio.Protocol):
-    """Asks an HTTP proxy for a connection to an address: CONNECT, RFC 9110.
-
-    Attributes
-    ----------
-    answer : the head of the answer, as far as it came.
-    """
-
-    def __init__(self, proxy: HttpProxy, address: str) -> None:
-        lines = [f"CONNECT {address} HTTP/1.1", f"Host: {address}"]
-        lines += [f"Proxy-Authorization: {proxy.authorization}"] * bool(proxy.authorization)
-        self._request, self._got = "\r\n".join([*lines, "", ""]).encode(), b""
-        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast(asyncio.Transport, transport).write(self._request)
-
-    def data_received(self, data: bytes) -> None:
-        self._got += data
-        if b"\r\n\r\n" in self._got or len(self._got) > MAX_HEAD_BYTES:
-            self._end()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._end()
-
-    def _end(self) -> None:
-        if not self.answer.done():
-            self.answer.set_result(self._got)
 
 
 class Dialler:
@@ -316,20 +289,32 @@ class Dialler:
             raise InputError(f"key, certificate and authority do not match: {plain_reason(error)}.") from None
         self.routes = routes
 
-    async def call(self, neighbour: str, connection: Connection) -> None:
-        """Connect to a neighbour, as the client of TLS. Raises OSError with the reason."""
+    async def meet(self, neighbour: str, connection: Connection) -> Talk:
+        """Connect to a neighbour, as the client of TLS, until it has accepted this site. Raises OSError if not."""
+        talk = Talk(connection)
+        with connection.until_it_fails():
+            async with deadline(CONNECT_S):
+                await self._call(neighbour, connection)
+            try:
+                # In TLS 1.3 the listener checks the caller's certificate last: only its first message shows that it was
+                # accepted.
+                welcome = await talk.hear(CONNECT_S)
+            except ConnectionResetError as error:
+                raise UnwelcomeError(str(error)) from None
+            if welcome != WELCOME or talk.is_over:
+                raise ConnectionError("it is not an eigenmesh peer, or it has left")
+        return talk
+
+    async def _call(self, neighbour: str, connection: Connection) -> None:
         via = self.routes.relays.get(neighbour)
         if via is None:
             await self._connect(self.routes.addresses[neighbour], neighbour, connection)
             return
         talk = await self._asked(via, CALL, neighbour)
-        try:
+        with talk.connection.until_it_fails():
             if await self._expect(via, talk, JOINED, ABSENT, CONNECT_S) == ABSENT:
                 raise AbsentError(f"it is not at the relay {via.relay} yet")
             await TlsSession(talk.connection.transport, connection, self._calling, neighbour).begin()
-        except BaseException:
-            talk.connection.transport.abort()
-            raise
 
     async def wait(self, neighbour: str, waiting: Callable[[], None]) -> Talk | None:
         """Wait at the relay until a neighbour calls; None if it has not called in the time that the relay grants.
@@ -338,44 +323,39 @@ class Dialler:
         """
         via = self.routes.relays[neighbour]
         talk = await self._asked(via, WAIT, neighbour)
-        try:
+        with talk.connection.until_it_fails():
             await self._expect(via, talk, WAITING, AGAIN, CONNECT_S)
             waiting()
             if await self._expect(via, talk, CALLED, AGAIN, RELAY_WAIT_S + CONNECT_S) == AGAIN:
                 talk.connection.close()
                 return None
-        except BaseException:
-            talk.connection.transport.abort()
-            raise
         return talk
 
     async def answer(self, talk: Talk, connection: Connection) -> None:
-        """Take the call for which ``wait`` has waited, as the server of TLS."""
-        # The caller begins only after this word, and what it sends then must meet TLS here: nothing may be awaited
-        # between the two.
-        talk.say(READY)
-        await TlsSession(talk.connection.transport, connection, self.answering, None).begin()
+        """Take the call for which ``wait`` has waited, as the server of TLS. Raises OSError if it fails."""
+        with talk.connection.until_it_fails():
+            # The caller begins only after this word, and what it sends then must meet TLS here: nothing may be awaited
+            # between the two.
+            talk.say(READY)
+            await TlsSession(talk.connection.transport, connection, self.answering, None).begin()
 
     async def _asked(self, via: Via, what: str, neighbour: str) -> Talk:
         """A connection to a relay that has accepted this site, which has asked to be joined with a neighbour."""
         talk = Talk(Connection(MAX_WORDS_BYTES))
         try:
-            await self._connect(via.address, via.relay, talk.connection)
-            if await talk.hear(CONNECT_S) != [RELAY_WELCOME.decode()]:
-                raise ConnectionError("it is not a relay of this version of eigenmesh")
-        except BaseException as error:
-            if hasattr(talk.connection, "transport"):
-                talk.connection.transport.abort()
-            if isinstance(error, OSError):
-                raise ConnectionError(f"the relay {via.relay} at {via.address}: {plain_reason(error)}") from None
-            raise
+            with talk.connection.until_it_fails():
+                await self._connect(via.address, via.relay, talk.connection)
+                if await talk.hear(CONNECT_S) != RELAY_WELCOME:
+                    raise ConnectionError("it is not a relay of this version of eigenmesh")
+        except OSError as error:
+            raise ConnectionError(f"the relay {via.relay} at {via.address}: {plain_reason(error)}") from None
         talk.say(what, via.run, neighbour)
         return talk
 
     async def _expect(self, via: Via, talk: Talk, one: str, other: str, timeout_s: float) -> str:
         """The relay's answer, which must be one of two words."""
         try:
-            word, *more = await talk.hear(timeout_s)
+            word, *more = await talk.hear_lines(timeout_s)
             if word not in (one, other):
                 refused = word == REFUSED and more
                 raise ConnectionError(one_line(more[0]) if refused else f"it answers {one_line(word)!r}, not {one!r}")
@@ -403,34 +383,44 @@ class Dialler:
         )
 
     async def _tunnel(self, proxy: HttpProxy, address: str) -> asyncio.Transport:
-        """A connection through a proxy, which passes on all bytes from now on."""
-        what = f"the proxy {proxy.address}"
+        """A connection through a proxy, which passes on all bytes from now on: CONNECT, RFC 9110."""
+        reader = asyncio.StreamReader(MAX_HEAD_BYTES)
+        lines = [f"CONNECT {address} HTTP/1.1", f"Host: {address}"]
+        lines += [f"Proxy-Authorization: {proxy.authorization}"] * bool(proxy.authorization)
         try:
-            async with asyncio.timeout(CONNECT_S):
-                plain, request = await asyncio.get_running_loop().create_connection(
-                    lambda: TunnelRequest(proxy, address), *parse_address(proxy.address)
+            async with deadline(CONNECT_S):
+                plain, _ = await asyncio.get_running_loop().create_connection(
+                    lambda: asyncio.StreamReaderProtocol(reader), *parse_address(proxy.address)
                 )
+            try:
+                plain.write("\r\n".join([*lines, "", ""]).encode())
+                async with deadline(CONNECT_S):
+                    await _require_tunnel(reader, address)
+            except BaseException:
+                plain.abort()
+                raise
         except OSError as error:
-            why = f"no answer within {CONNECT_S:g} s" if isinstance(error, TimeoutError) else plain_reason(error)
-            raise ConnectionError(f"{what}: {why}") from None
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                head, end, rest = (await request.answer).partition(b"\r\n\r\n")
-            found = re.match(rb"HTTP/1\.[01] (\d{3})([^\r\n]*)", head)
-            if not end or found is None:
-                raise ConnectionError(f"{what} does not answer as an HTTP proxy")
-            if not found.group(1).startswith(b"2"):
-                said = one_line(b"".join(found.groups()).decode(errors="replace"))
-                fix = "; write http://user:password@host:port" if found.group(1) == b"407" else ""
-                raise ConnectionError(f"{what} refuses a connection to {address}: {said}{fix}")
-            if rest:
-                raise ConnectionError(f"{what} sends bytes before this site does")
-        except BaseException as error:
-            plain.abort()
-            if isinstance(error, TimeoutError):
-                raise ConnectionError(f"{what}: no answer within {CONNECT_S:g} s") from None
-            raise
+            raise ConnectionError(f"the proxy {proxy.address}: {plain_reason(error)}") from None
         return plain
+
+
+async def _require_tunnel(reader: asyncio.StreamReader, address: str) -> None:
+    """Read the answer of a proxy. Raises OSError unless it has made the connection."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        head = b""
+    found = re.match(rb"HTTP/1\.[01] (\d{3})([^\r\n]*)", head)
+    if found is None:
+        raise ConnectionError("it does not answer as an HTTP proxy")
+    if not found.group(1).startswith(b"2"):
+        said = one_line(b"".join(found.groups()).decode(errors="replace"))
+        fix = "; write http://user:password@host:port" if found.group(1) == b"407" else ""
+        raise ConnectionError(f"it refuses a connection to {address}: {said}{fix}")
+    # What is here already: TLS begins with this site's words.
+    reader.feed_eof()
+    if await reader.read():
+        raise ConnectionError("it sends bytes before this site does")
 
 
 # Questions to a neighbour outside any run.
@@ -441,25 +431,15 @@ async def _answer(
 ) -> tuple[dict[str, Any], bytes]:
     """The certificate of a neighbour, and its answer to a question; without a question it is not waited for."""
     connection = Connection(max_bytes)
-    inbox: asyncio.Queue[bytes | str] = asyncio.Queue()
-    connection.take, connection.ended = inbox.put_nowait, inbox.put_nowait
-    async with asyncio.timeout(timeout_s):
-        await dialler.call(neighbour, connection)
+    async with deadline(timeout_s):
+        talk, answer = await dialler.meet(neighbour, connection), b""
         try:
-            # In TLS 1.3 the listener checks the caller's certificate last: only its first message shows that it was
-            # accepted.
-            if (welcome := await inbox.get()) != WELCOME:
-                raise ssl.SSLError(f"this site's certificate was not accepted: {welcome!r}")
-            certificate = connection.transport.get_extra_info("peercert")
-            answer: bytes | str = b""
             if question:
                 connection.write(question)
-                answer = await inbox.get()
+                answer = await talk.hear(timeout_s)
+            return connection.transport.get_extra_info("peercert"), answer
         finally:
             connection.transport.abort()
-    if isinstance(answer, str):
-        raise ConnectionResetError(answer or "the connection was closed")
-    return certificate, answer
 
 
 def certificate_of(neighbour: str, routes: Routes, credentials: Credentials, timeout_s: float) -> dict[str, Any]:

@@ -125,6 +125,8 @@ class Journal:
         self._queue: queue.SimpleQueue[tuple[bytes, ...] | threading.Event | None] = queue.SimpleQueue()
         self.failed = ""
         self._waiting_bytes, self._hurry = 0, threading.Event()
+        # Where the part of the file begins that the system may still have in its cache.
+        self._dropped = 0
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
         try:
             lock(self._file, path)
@@ -223,9 +225,7 @@ class Journal:
         try:
             write(self._file, itertools.chain.from_iterable(batch))
             sync(self._file)
-            # Only a restart reads it again, so let the system drop it from its cache, where that is possible.
-            with contextlib.suppress(AttributeError, OSError):
-                os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
+            self._drop_from_cache()
         except OSError as error:
             self.failed = error.strerror or str(error)
             logger.error("the journal cannot be written: %s (%s)", self.failed, self.path)
@@ -233,6 +233,17 @@ class Journal:
             return
         self._records += len(batch)
         self._on_durable(self._records)
+
+    def _drop_from_cache(self) -> None:
+        """Let the system forget what only a restart reads again, where that is possible.
+
+        Not after every flush: the page in which the journal ends would be read from the disk again to append to it.
+        """
+        end = os.lseek(self._file, 0, os.SEEK_CUR)
+        if end - self._dropped > FLUSH_BYTES:
+            with contextlib.suppress(AttributeError, OSError):
+                os.posix_fadvise(self._file, self._dropped, end - self._dropped, os.POSIX_FADV_DONTNEED)
+            self._dropped = end
 
 
 def wipe(path: Path) -> None:
