@@ -127,6 +127,7 @@ class SiteMachine:
         self._waits: tuple[str, ...] = ()
         # Whether this process was the first to hear that a site has left for good.
         self._tells_all = False
+        self._is_started = False
         self._last_tick = now
         # All other events are requests of the solver.
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -317,6 +318,7 @@ class SiteMachine:
             # What an earlier process has heard.
             if self.membership.how_it_left(name)[0]:
                 self._lose_for_good(name)
+        self._is_started = True
         self.peering.call_all()
 
     def _learn(self, statement: Statement) -> None:
@@ -348,8 +350,8 @@ class SiteMachine:
             if link is not None:
                 link.left = link.lost = True
         elif name in self.epoch.members:
-            if link is not None:
-                # It need not be told why the run ends.
+            if link is not None and self._is_started:
+                # It need not be told why the run ends. But where all are started again it may be, too, and would wait.
                 link.finish()
             text = f"{name} cannot resume the run: {HOW_IT_LEFT[how]}. Start over at all sites."
             self.outbox.fail(CannotResumeError(text), text)

@@ -295,12 +295,12 @@ class Dialler:
         with connection.until_it_fails():
             async with deadline(CONNECT_S):
                 await self._call(neighbour, connection)
-            try:
                 # In TLS 1.3 the listener checks the caller's certificate last: only its first message shows that it was
                 # accepted.
-                welcome = await talk.hear(CONNECT_S)
-            except ConnectionResetError as error:
-                raise UnwelcomeError(str(error)) from None
+                try:
+                    welcome = await talk.hear(CONNECT_S)
+                except ConnectionResetError as error:
+                    raise UnwelcomeError(str(error)) from None
             if welcome != WELCOME or talk.is_over:
                 raise ConnectionError("it is not an eigenmesh peer, or it has left")
         return talk
