@@ -6,7 +6,7 @@ from eigenmesh import protocol as ep
 from eigenmesh.errors import CannotResumeError, ParkedError
 from eigenmesh.protocol import effects as ev
 from eigenmesh.protocol import wire
-from eigenmesh.protocol.setup import make_statement
+from eigenmesh.protocol.setup import make_statement, read_statement
 from eigenmesh.protocol.wire import Kind, array_body
 from eigenmesh.rehearsal.world import SecretKeyring
 
@@ -299,3 +299,20 @@ def test_a_last_word_in_the_name_of_another_site_is_refused(driven):
     one.hears(1, wire.Kind.STATEMENT, last_word(driven, "C", "damaged"))
     assert one.machine.outbox.failure is None
     assert one.machine.membership.how_it_left("C") == ("", 0)
+
+
+def test_a_site_that_remembers_a_last_word_tells_the_one_that_is_back_why_the_run_ends(driven):
+    """Where all are started again, it would wait in vain for the others, which end at once."""
+    one, word = driven("B"), last_word(driven, "A", "refused")
+    one.machine.membership.add(read_statement(word, None, bytes(16)))
+    one.step(ev.SiteStarted())
+    assert "A cannot resume the run: its journal is gone" in str(one.machine.outbox.failure)
+    one.streams += 1
+    one.step(ev.Opened(one.streams, ("C",), "C"))
+    one.hears(one.streams, Kind.WELCOME, one.greeting_of("C"))
+    one.step(ev.Finish())
+    assert not any(isinstance(effect, ev.Deliver) for effect in one.effects)
+    one.met("A")
+    _, to_a = one.written(one.effects, Kind.ABORT)
+    assert "A cannot resume the run" in to_a.text
+    assert one.effects[-1] == ev.Deliver(ev.Parted(("A", "C")))
