@@ -240,14 +240,12 @@ class AskedData(Data):
         if asked is not None:
             return sizes.asked(asked)
         flops_s = request.costs.flops_s
-        overheads = data.Overheads(
-            forming=flops_s * (coordinator.request_s + _triangle_bytes(d) * first.n_parts / ANSWERED_BYTES_S),
-            product=flops_s * coordinator.request_s,
-        )
+        answered_s = _triangle_bytes(d) * first.n_parts / ANSWERED_BYTES_S
+        asking = flops_s * (coordinator.request_s + answered_s), flops_s * coordinator.request_s
         columns, products = solver.columns(n_components, d), solver.traits.expected_products
         # Besides its answer, a site has the whole matrix and one more.
         most = 6 * coordinator.largest_answer
-        chosen = data.choose_by_size(sizes, columns, products, most, overheads=overheads)
+        chosen = data.choose_by_size(sizes, columns, products, most, asking=asking)
         return chosen if chosen.kind is CovarianceKind.FORMED else replace(chosen, kind=self._kind(None))
 
     def _kind(self, asked: CovarianceKind | None) -> CovarianceKind:

@@ -2,15 +2,7 @@
 
 from eigenmesh.data import datasets
 from eigenmesh.data.block import Block, MatrixColumns, Table, aligned, table_of
-from eigenmesh.data.choice import (
-    MEMORY_BYTES,
-    Choice,
-    CovarianceKind,
-    Overheads,
-    Sizes,
-    choose_by_size,
-    choose_for_each,
-)
+from eigenmesh.data.choice import MEMORY_BYTES, Choice, CovarianceKind, Sizes, choose_by_size, choose_for_each
 from eigenmesh.data.covariance import (
     BlockProducts,
     Covariance,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple
 
 from eigenmesh.data.block import INDEX_BYTES, Block
 from eigenmesh.data.samples import Partition
@@ -130,26 +129,13 @@ def choose_for_each(shards: Partition, kind: CovarianceKind | None, n_components
     return replace(choices[0], bytes=total, each=tuple(choice.kind for choice in choices))
 
 
-class Overheads(NamedTuple):
-    """Flops that an engine could do while it sends what a method needs, besides those of the method itself.
-
-    ``forming``: for the matrix, once; ``product``: for each product with the data.
-    """
-
-    forming: float = 0.0
-    product: float = 0.0
-
-
-NO_OVERHEADS = Overheads()
-
-
 def choose_by_size(
     sizes: Sizes,
     n_components: int,
     products: int,
     memory_bytes: int = MEMORY_BYTES,
     pass_cost: float = PASS_COST,
-    overheads: Overheads = NO_OVERHEADS,
+    asking: tuple[float, float] = (0.0, 0.0),
 ) -> Choice:
     """The cheapest kind that fits, for ``products`` products with n_components columns each.
 
@@ -168,16 +154,16 @@ def choose_by_size(
         Most memory that the covariances may take.
     pass_cost : float
         Time of a product with the rows, relative to its multiplications.
-    overheads : Overheads
-        Where asking for a product takes time of its own.
+    asking : (float, float)
+        Flops that an engine could do while it asks for the matrix, and while it asks for one product.
     """
     if min(n_components, products) < 1:
         raise InputError(f"n_components and products must be at least 1; got {n_components} and {products}.")
     n_samples, d = sizes.n_samples, sizes.n_features
     if sizes.sparse_bytes is not None:
-        return _choose_sparse(sizes, n_components, products, memory_bytes, overheads)
-    forming = n_samples * d**2 + products * 2 * sizes.n_matrices * d**2 * n_components + overheads.forming
-    free = products * (4 * n_samples * d * n_components + overheads.product)
+        return _choose_sparse(sizes, n_components, products, memory_bytes, asking)
+    forming = n_samples * d**2 + products * 2 * sizes.n_matrices * d**2 * n_components + asking[0]
+    free = products * (4 * n_samples * d * n_components + asking[1])
     matrices, costs = (
         sizes.memory_needed(CovarianceKind.FORMED),
         f"{products} products cost {forming:.1e} flops formed, {free:.1e} from the data",
@@ -190,15 +176,17 @@ def choose_by_size(
     return Choice(kind, sizes.memory_needed(kind), costs if sizes.may_hold else f"{costs}; rows are read in chunks")
 
 
-def _choose_sparse(sizes: Sizes, n_components: int, products: int, memory_bytes: int, overheads: Overheads) -> Choice:
+def _choose_sparse(
+    sizes: Sizes, n_components: int, products: int, memory_bytes: int, asking: tuple[float, float]
+) -> Choice:
     """Form the matrix once from products of stored entries, or multiply the stored entries with every block."""
     stored, d = sizes.n_samples * sizes.stored_per_row, sizes.n_features
-    free = products * (4 * stored * n_components + overheads.product)
+    free = products * (4 * stored * n_components + asking[1])
     # Rows that are not thin are made dense for it.
     pairs = 2 * stored * sizes.stored_per_row * PAIR_COST if sizes.is_thin else sizes.n_samples * d**2
-    forming = pairs + products * 2 * sizes.n_matrices * d**2 * n_components * DENSE_COST + overheads.forming
+    forming = pairs + products * 2 * sizes.n_matrices * d**2 * n_components * DENSE_COST + asking[0]
     matrices, costs = sizes.memory_needed(CovarianceKind.FORMED), f"{products} products cost as {free:.1e} flops"
-    may_form = sizes.is_thin or overheads.product > 0
+    may_form = sizes.is_thin or asking[1] > 0
     if may_form and forming <= free and matrices <= memory_bytes:
         return Choice(CovarianceKind.FORMED, matrices, f"{costs} sparse, {forming:.1e} formed")
     return Choice(CovarianceKind.SPARSE, sizes.sparse_bytes or 0, "sparse data stay sparse")
