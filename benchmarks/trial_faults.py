@@ -210,7 +210,7 @@ def cloned_site(trial: Trial) -> None:
         trial.others.append(second)
     if dead:
         trial.mesh.start(name)
-    # A process that is killed at once, because all sites have ended, has no time to make it.
+    # A process that is killed at once has no time to make it.
     output = copy / "said.txt"
     said = output.read_text() if output.exists() else ""
     require("Traceback" not in said, said)
