@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -90,6 +91,21 @@ def test_squares_alone_give_the_same_moments():
     np.testing.assert_allclose(moments.variance, rows.var(axis=0, ddof=1), rtol=1e-9)
     np.testing.assert_array_equal(moments.variance, whole.moments(shards).variance)
     np.testing.assert_allclose(moments.mean, rows.mean(axis=0), rtol=1e-15)
+
+
+def test_squares_of_many_features_take_memory_like_the_features_not_their_pairs():
+    d = 2000
+    rows = np.random.default_rng(0).standard_normal((SIZES[-1], d))
+    form = CrossProducts.usual(d, len(SIZES) - 1, squares=True)
+    total = total_of(form, shards_of(rows))
+    tracemalloc.start()
+    try:
+        found = form.decode(total)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_allclose(found.covariance, rows.var(axis=0, ddof=1), rtol=1e-9)
+    assert most < d * d * 8 / 4
 
 
 def test_sparse_rows_and_many_chunks():

@@ -299,34 +299,38 @@ class CrossProducts:
         exponents = np.array(self.exponents)
         # In integers: N T = N P - s s^T, in units of 2^-2f, and N (N - 1) in units of 2^-120.
         scatter = ((n[i] * P) << (f - COUNT_BITS)) - s[i] * s[j]
-        C = np.zeros((d, d))
-        C[i, j] = C[j, i] = (scatter / (n[i] * (first - (1 << COUNT_BITS)))).astype(np.float64)
+        entries = (scatter / (n[i] * (first - (1 << COUNT_BITS)))).astype(np.float64)
         noise = np.full(d, UNITS_PER_SITE * self.n_sites * 2.0**-f / (N - 1))
         # Still in units of the ranges, where nothing can overflow.
-        C *= 2.0 ** (2 * COUNT_BITS - 2 * f)
-        self._require_covariance(C, noise[0])
+        entries *= 2.0 ** (2 * COUNT_BITS - 2 * f)
+        self._require_covariance(entries, noise[0])
         mean = _divided(s, n, COUNT_BITS - f)
         rest = _divided(s - _integers(np.ldexp(mean, f), rounds=True) * n // (1 << COUNT_BITS), n, COUNT_BITS - f)
         with np.errstate(over="ignore", under="ignore"):
-            C = np.ldexp(C, exponents[:, np.newaxis] + exponents)
+            entries = np.ldexp(entries, exponents[i] + exponents[j])
             mean, rest, noise = np.ldexp(mean, exponents), np.ldexp(rest, exponents), np.ldexp(noise, 2 * exponents)
-        found = np.diagonal(C).copy() if self.squares else C
+        if not self.squares:
+            C = np.zeros((d, d))
+            C[i, j] = C[j, i] = entries
         observed = np.asarray(n / (1 << COUNT_BITS), dtype=np.float64)
-        return Pooled(whole_count(N), mean, rest, found, noise, whole_counts(observed, N))
+        return Pooled(whole_count(N), mean, rest, entries if self.squares else C, noise, whole_counts(observed, N))
 
-    def _require_covariance(self, C: np.ndarray, noise: float) -> None:
-        """Raise unless the matrix can be a covariance of numbers of at most 1, up to noise."""
-        variance = np.diagonal(C)
+    def _require_covariance(self, found: np.ndarray, noise: float) -> None:
+        """Raise unless these entries can be of a covariance of numbers of at most 1, up to noise."""
+        i, j = self.entries
+        variance = found[i == j]
         # With divisor N - 1, the variance of numbers within -1 .. 1 is at most 2.
         wrong = ~((variance >= -noise) & (variance <= 2 + noise))
         if wrong.any():
-            j = int(np.argmax(wrong))
-            raise _not_a_sum(f"the variance of column {j} would be {variance[j]:.3g} of its squared range")
+            column = int(np.argmax(wrong))
+            raise _not_a_sum(f"the variance of column {column} would be {variance[column]:.3g} of its squared range")
         deviations = np.sqrt(np.maximum(variance, 0) + noise)
-        too_large = np.abs(C) > (1 + 1e-12) * np.outer(deviations, deviations)
+        too_large = np.abs(found) > (1 + 1e-12) * deviations[i] * deviations[j]
         if too_large.any():
-            i, j = np.argwhere(too_large)[0].tolist()
-            raise _not_a_sum(f"columns {i} and {j} would have a covariance larger than their variances allow")
+            first = int(np.argmax(too_large))
+            raise _not_a_sum(
+                f"columns {i[first]} and {j[first]} would have a covariance larger than their variances allow"
+            )
 
 
 def largest_values(shards: Partition, position: int) -> np.ndarray:
