@@ -54,7 +54,8 @@ class MessageLayout:
 
     def pack(self) -> Tensor:
         """The arrays as bytes. A single array is not copied."""
-        parts = [tensor.reshape(-1).view(self._torch.uint8) for tensor in self._tensors]
+        # A contiguous tensor of one number may have any stride, and PyTorch views bytes only where it is 1.
+        parts = [tensor.as_strided((tensor.numel(),), (1,)).view(self._torch.uint8) for tensor in self._tensors]
         if len(parts) == 1:
             return parts[0]
         packed = self.buffer()
