@@ -115,6 +115,11 @@ def load_attack():
     return module
 
 
+def test_eigenvalues_that_few_bits_make_equal_are_told_apart_by_all_of_them():
+    # Found by the attack: of five components the last one is 1e-10 as large as the first, less than what was rounded.
+    assert load_attack().attack("lean", 302657).end == "certified"
+
+
 @pytest.mark.slow
 def test_no_certificate_is_wrong_in_a_small_attack():
     attack = load_attack()

@@ -110,12 +110,14 @@ class Lean:
         seen, off = np.linalg.norm(outside, axis=0), ea.to_numpy(state.errors)[0] @ np.abs(ritz)
         goal = self.tol * _spacing(values, k, state.resolution)
         too_much = bool(np.any((off[:k] > TOO_MUCH * goal) & (seen[:k] < off[:k])))
+        # Eigenvalues that only the errors make equal would be certified as a cluster, which all bits tell apart.
+        merged = bool(np.any(np.abs(np.diff(values[: k + 1])) < (off[:-1] + off[1:])[:k]))
         # The certificate knows the eigenvalue after the K-th only up to a part of the gap.
         goal[k - 1] *= KNOWN_OF_LAST_GAP
-        if not sending.exact and (too_much or sending.idle >= MOST_IDLE):
+        still = np.flatnonzero(seen[:k] > ENOUGH * goal)
+        if not sending.exact and (too_much or sending.idle >= MOST_IDLE or (merged and not len(still))):
             # Products in so few bits will not become accurate enough any more.
             return Sending(b, exact=True), np.eye(b)
-        still = np.flatnonzero(seen[:k] > ENOUGH * goal)
         idle = 0 if len(still) else sending.idle + 1
         count = min(b, max(len(still) + 1, FEWEST_COLUMNS))
         whole = np.linalg.norm(H, 2) <= WELL_CONDITIONED and np.all(np.any(H != 0, axis=0))
