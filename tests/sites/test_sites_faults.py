@@ -24,6 +24,7 @@ from eigenmesh.data import load
 from eigenmesh.errors import EigenmeshError
 from eigenmesh.protocol import Run
 from eigenmesh.transports.tls import Credentials
+from eigenmesh.transports.tls.journal import _HEAD, MAGIC
 from mesh import Mesh, ring
 from transports.authority import Authority
 from transports.proxy import Proxy
@@ -118,6 +119,11 @@ def underway(mesh, name, n_bytes=100_000):
     """Wait until so much has come in at a site, of some six MB in all; its status is said too seldom for that."""
     journal = mesh.resume(name) / "journal"
     until(lambda: journal.exists() and journal.stat().st_size > n_bytes, f"{name} does not begin")
+
+
+def flushed(journal):
+    """So many bytes of a journal are on the disk, as its head says."""
+    return int(_HEAD.unpack_from(journal.read_bytes(), len(MAGIC))[0])
 
 
 def ups(mesh):
@@ -316,10 +322,12 @@ def test_a_site_whose_journal_is_damaged_says_so_and_all_end_by_its_name(tmp_pat
     with Mesh(tmp_path, alike, ring(NAMES), **PATIENT) as mesh:
         mesh.start()
         underway(mesh, "bergen")
-        mesh.kill("bergen")
         journal = mesh.resume("bergen") / "journal"
+        # What is damaged beyond the part that was flushed would be cut off, and asked for again.
+        until(lambda: flushed(journal) > 100_000, "bergen flushes nothing")
+        mesh.kill("bergen")
         data = bytearray(journal.read_bytes())
-        data[len(data) // 2] ^= 1
+        data[flushed(journal) // 2] ^= 1
         journal.write_bytes(data)
         # oslo is away when bergen is back.
         mesh.kill("oslo")
