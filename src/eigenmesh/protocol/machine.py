@@ -327,7 +327,8 @@ class SiteMachine:
             self.agreement.sign_view()
         elif statement.kind == Topic.HEARD:
             self.accounts.learn(statement)
-        elif statement.kind == Topic.LEFT:
+        elif statement.kind == Topic.LEFT and self.membership.how_it_left(statement.site)[0]:
+            # That of an earlier start of a site that has started over since says nothing.
             self._tells_all = self.outbox.failure is None
             self._lose_for_good(statement.site)
 
