@@ -263,7 +263,7 @@ class ResultFiles:
             model = None if put_off else read_model(out.result)
             if model is not None and model.run_id != self.manifest.run_id.hex():
                 raise UnreadableFileError(f"{out.result} and {out.numbers} belong to different runs.")
-            if taken:
+            if taken or (model is not None and self.site.settings.partition == "samples"):
                 self._require_signed(numbers, model, keyring)
         except (UnreadableFileError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if self.folder.has_journal:
