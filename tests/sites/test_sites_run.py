@@ -329,6 +329,17 @@ def test_a_damaged_result_is_not_there_already(finished, file):
     assert (finished.out("oslo") / f"{file}.old-1").read_bytes() == bytes(content)
 
 
+def test_a_result_with_a_damaged_signature_is_not_there_already(finished):
+    numbers = finished.numbers("oslo")
+    signed = numbers["signatures"]["bergen"]
+    numbers["signatures"]["bergen"] = signed.replace(numbers["result_sha256"], "0" * 64)
+    assert numbers["signatures"]["bergen"] != signed
+    (finished.out("oslo") / "result.json").write_text(json.dumps(numbers))
+    finished.start("oslo")
+    assert finished.wait("oslo") == {"oslo": BAD_INPUT}
+    assert "a statement in the name of bergen is not signed by it" in " ".join(finished.said("oslo").split())
+
+
 def test_a_damaged_result_is_taken_from_another_site(finished):
     """Both files of another site are proved by the signatures of all; its hash of its own data may be left out."""
     (finished.out("oslo") / "result.npz").write_bytes(b"")

@@ -284,7 +284,7 @@ class ResultFiles:
         return f"{both} (own_data may be taken out of {out.numbers.name} first), restore them from a backup, {over}"
 
     def _require_signed(self, numbers: dict[str, Any], model: Model | None, keyring: CertificateKeyring) -> None:
-        """Raise unless all members, this site included, have signed the result that was taken from one of them."""
+        """Raise unless all members, this site included, have signed the result that the files hold."""
         digest, members = numbers["result_sha256"], list(numbers["sites"])
         for member in members:
             statement = read_statement(numbers["signatures"][member], keyring, self.manifest.run_id)
